@@ -1,0 +1,61 @@
+// Absorbed multi-head latent attention over a paged KV pool.
+//
+// Arithmetic, for one query row and head (a column): local tokens are taken in ascending order in
+// chunks of kMlaChunkTokens, a chunk in tiles of kMlaTileTokens. Scores q·k (fp32) are multiplied by
+// scale; a tile's probabilities are exp(score − running maximum), added up in fp32 before, and rounded to
+// the compute type for, the product with the latents, which adds in fp32. A chunk's result
+// (maximum, sum, sum of latents) is merged into that of the chunks before it. Masked tokens contribute
+// exact zeros. So a row's bits depend on q, its KV and its position only: not on the chunk of the prompt
+// it is computed in, other sequences, page size, or threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/stream.h"
+#include "tensor/view.h"
+
+namespace aerie::kernels {
+
+inline constexpr int kMlaTileTokens = 128;
+inline constexpr int kMlaChunkTokens = 512;
+
+struct MlaSequence {
+    int32_t first_row = 0;       // of q, out and lse
+    int32_t num_rows = 0;        // consecutive tokens
+    int32_t first_position = 0;  // of the first row; row i attends to positions <= first_position + i
+    // This cp rank's blocks: local block j holds the tokens of global block j · cp_size + cp_rank. As
+    // many as positions < first_position + num_rows touch.
+    const int32_t* blocks = nullptr;
+};
+
+struct MlaArgs {
+    ConstView q;                     // [rows, heads · (latent_dim + rope_dim)] compute type
+    const void* kv_layer = nullptr;  // [num_blocks, page_size, latent_dim + rope_dim] compute type
+    int page_size = 64;
+    int latent_dim = 512;  // multiples of 32, at most 1024 and 256
+    int rope_dim = 64;
+    int heads = 1;
+    int cp_rank = 0;
+    int cp_size = 1;
+    float scale = 1.0f;
+    std::span<const MlaSequence> sequences;
+    View out;              // [rows, heads · latent_dim] float32 or compute type; overlaps no input
+    float* lse = nullptr;  // [rows, heads] natural log of the sum of exp(scores); may be null
+};
+
+// KV of the rows themselves must have been written before. A row that has no local token gets out 0 and
+// lse −inf.
+void mla_attention(Stream& stream, const MlaArgs& args);
+
+// Joins the results of cp ranks, in cp order: out = Σ partial · exp(lse − max lse) / Σ exp(lse − max lse),
+// fp32, rounded once. partials: [rows, heads · latent_dim] float32 each; lse: [rows, heads] each.
+struct MlaMergeArgs {
+    std::span<const ConstView> partials;
+    std::span<const float* const> lse;
+    int heads = 1;
+    View out;  // [rows, heads · latent_dim]; may be one of the partials
+};
+void mla_merge(Stream& stream, const MlaMergeArgs& args);
+
+}  // namespace aerie::kernels

@@ -1,0 +1,55 @@
+// Buffer: owns bytes of host memory, aligned to 64. Large ones are mapped: pages that were never
+// written cost nothing and read as zero. Move-only; freed by the destructor on any thread.
+#pragma once
+
+#include <cstddef>
+
+namespace aerie {
+
+class Buffer {
+  public:
+    Buffer() = default;
+    explicit Buffer(size_t num_bytes);  // all zero
+    ~Buffer() { reset(); }
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+
+    void* data() { return data_; }
+    const void* data() const { return data_; }
+    template <typename T>
+    T* as() {
+        return static_cast<T*>(data_);
+    }
+    template <typename T>
+    const T* as() const {
+        return static_cast<const T*>(data_);
+    }
+    size_t size() const { return size_; }  // bytes
+    void reset();
+
+  private:
+    void swap(Buffer& other) noexcept;
+
+    void* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Scratch: a buffer that grows and never shrinks, for workspaces of a steady size. Not zeroed, and
+// what it held is lost when it grows.
+class Scratch {
+  public:
+    // At least num_bytes, aligned to 64; valid until the next call or the destructor.
+    void* reserve(size_t num_bytes);
+    template <typename T>
+    T* reserve_as(size_t count) {
+        return static_cast<T*>(reserve(count * sizeof(T)));
+    }
+
+  private:
+    Buffer buffer_;
+};
+
+}  // namespace aerie
