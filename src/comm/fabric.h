@@ -1,0 +1,120 @@
+// Fabric: messages between host processes, and between the ranks of one. The contract that every
+// backend (local/, ucx/) fulfils; exchange/ and transfer/ are written against it alone.
+//
+// A message goes to a port (a number that a rank listens on) of a node and carries a small header,
+// which the receiver's owner defines, and a payload. Delivery is reliable while the peer lives,
+// exactly once, in no promised order. A peer's death loses what was under way, nothing else.
+//
+// Epochs: each life of a host process has one, larger than the last. A message carries its sender's;
+// what comes from a life older than the newest known one is dropped by the fabric.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace aerie::comm {
+
+constexpr size_t kMaxHeaderBytes = 128;
+
+struct Destination {
+    int node;
+    int port;
+};
+
+struct Incoming {
+    int node;                 // sender
+    uint32_t epoch;           // sender's life
+    const std::byte* header;  // valid during the call only
+    size_t header_bytes;
+    size_t payload_bytes;
+};
+
+// What listens on a port. Called on threads of the fabric, or on the sender's own thread where it
+// lives in the same process; calls for one port may overlap. Must not block, must not send.
+class Receiver {
+  public:
+    virtual ~Receiver() = default;
+
+    // Where the payload shall go (payload_bytes long, left alone until delivered()), or nullptr to
+    // drop the message. Not called for a payload that is lent in place, nor for an empty one.
+    virtual std::byte* accept(const Incoming& message) = 0;
+
+    // The payload is complete at `payload`: what accept() returned, or, lent in place, the sender's
+    // memory, which stays as it is until the protocol lets the sender go on.
+    virtual void delivered(const Incoming& message, const std::byte* payload) = 0;
+
+    // The payload that accept() gave room for will not come: the sender died on the way.
+    virtual void failed(const Incoming& message) = 0;
+};
+
+enum class Payload {
+    kOwned,  // valid until *pending is counted down; the receiver gets a copy
+    kLent,   // valid until the receiver answers: within a process it is handed over in place
+};
+
+struct Message {
+    const void* header;
+    size_t header_bytes;  // <= kMaxHeaderBytes; copied before send() returns
+    const std::byte* payload = nullptr;
+    size_t payload_bytes = 0;
+    Payload kind = Payload::kOwned;
+    // Counted up by send() and down when the payload's memory may be reused, also where the peer
+    // died; may be null for kLent.
+    std::atomic<int>* pending = nullptr;
+};
+
+class Fabric {
+  public:
+    virtual ~Fabric() = default;
+
+    virtual int node() const = 0;
+    virtual uint32_t epoch() const = 0;
+
+    // The address that peers need, an opaque string of bytes to be passed to their set_peer().
+    virtual std::string address() const = 0;
+
+    // Listens on a port. close() returns when no call of the receiver runs or will come.
+    virtual void open(int port, Receiver* receiver) = 0;
+    virtual void close(int port) = 0;
+
+    // Any thread; does not wait for the peer. An error where the peer is not connected; a peer that
+    // dies later is told by the failure callback.
+    virtual Status send(Destination to, const Message& message) = 0;
+
+    // A peer's newest life. Tears the old pair down (nothing of it arrives afterwards) and connects
+    // anew; the same epoch again changes nothing. The own node is always connected.
+    virtual Status set_peer(int node, uint32_t epoch, const std::string& address) = 0;
+    // The peer is dead: nothing of that life arrives any more once this returns.
+    virtual void drop_peer(int node) = 0;
+    // The peer's epoch, or 0 while it is not connected.
+    virtual uint32_t peer_epoch(int node) const = 0;
+
+    // Called, on a thread of the fabric or of who called set_peer or drop_peer, after each change of
+    // a peer: connected with a new epoch, or lost (epoch 0). Each call adds a listener. Added
+    // before the first set_peer; a listener must not block.
+    virtual void on_peer_change(std::function<void(int node, uint32_t epoch)> listener) = 0;
+};
+
+// All hosts that live in one process find each other here (--in-process, tests).
+class LocalNetwork;
+std::shared_ptr<LocalNetwork> make_local_network();
+
+// A host of a LocalNetwork. shared_ptr: the network outlives each of its hosts.
+std::unique_ptr<Fabric> make_local_fabric(std::shared_ptr<LocalNetwork> network, int node,
+                                          uint32_t epoch);
+
+struct UcxOptions {
+    int node = 0;
+    uint32_t epoch = 1;
+    std::string transports;  // as UCX_TLS, e.g. "tcp" or "posix,tcp"; empty: what fits the machine
+};
+// A host process on its own: UCX active messages to other processes, pointers within.
+Result<std::unique_ptr<Fabric>> make_ucx_fabric(const UcxOptions& options);
+
+}  // namespace aerie::comm

@@ -1,0 +1,48 @@
+// Plain data that the frontend and the engine share: what is asked, and what comes back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace aerie {
+
+using RequestId = uint64_t;  // given by the frontend, never the client's; one a choice (n)
+
+struct SamplingParams {
+    double temperature = 1.0;  // 0: greedy
+    double top_p = 1.0;        // (0, 1]
+    int top_k = -1;            // -1: all
+    double min_p = 0.0;        // [0, 1]
+    uint64_t seed = 0;         // always set: the frontend draws one where the client has none
+    int choice = 0;            // index among the n choices; enters the random numbers
+    int max_new_tokens = 16;
+    int min_new_tokens = 0;
+    bool ignore_eos = false;
+    std::vector<int32_t> stop_token_ids;  // beside the model's own eos
+};
+
+struct Request {
+    RequestId id = 0;
+    std::vector<int32_t> prompt;  // token ids, not empty
+    SamplingParams sampling;
+    bool hash_logits = false;  // test hook: a 64-bit hash of the logits' bits at every position
+    int prefill_replica = 0;   // chosen by the frontend; equal where a unified replica does both
+    int decode_replica = 0;
+};
+
+enum class FinishReason : uint8_t { kNone = 0, kStop, kLength, kAbort };
+
+// Tokens that a request has gained in one step. `position` counts output tokens from 0.
+struct TokenOut {
+    RequestId id = 0;
+    int position = 0;            // of the first of `tokens`
+    std::vector<int32_t> tokens; // may be empty where only the finish is told
+    FinishReason finish = FinishReason::kNone;
+    int32_t matched_token = -1;  // the stop or eos token that ended it; it is in `tokens` too
+    std::string error;           // kAbort: why, for the client
+    int cached_tokens = 0;       // prompt tokens that were not computed
+    std::vector<uint64_t> logits_hashes;  // hash_logits: one a position, the prompt's first
+};
+
+}  // namespace aerie
