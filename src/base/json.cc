@@ -14,7 +14,8 @@ namespace {
 // Builds a Json from nlohmann's event stream, so that order and number types are kept.
 class Builder {
   public:
-    explicit Builder(int max_depth) : max_depth_(max_depth) {}
+    Builder(int max_depth, Json::RepeatedKey repeated)
+        : max_depth_(max_depth), repeated_(repeated) {}
 
     bool null() { return add(Json()); }
     bool boolean(bool value) { return add(Json(value)); }
@@ -70,10 +71,11 @@ class Builder {
     bool close() {
         Json done = std::move(open_.back());
         open_.pop_back();
-        if (done.is_object()) keep_last_of_repeated_keys(done.as_object());
+        if (done.is_object() && !keep_last_of_repeated_keys(done.as_object())) return false;
         return add(std::move(done));
     }
-    static void keep_last_of_repeated_keys(Json::Object& members) {
+    // False where that is an error.
+    bool keep_last_of_repeated_keys(Json::Object& members) {
         std::vector<size_t> order(members.size());
         for (size_t i = 0; i < order.size(); ++i) order[i] = i;
         std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -84,15 +86,22 @@ class Builder {
         for (size_t i = 0; i + 1 < order.size(); ++i) {
             if (members[order[i]].first == members[order[i + 1]].first) drop[order[i]] = any = true;
         }
-        if (!any) return;
+        if (!any) return true;
+        if (repeated_ == Json::RepeatedKey::kError) {
+            const size_t first = std::find(drop.begin(), drop.end(), true) - drop.begin();
+            message_ = fmt::format("repeated key \"{}\"", members[first].first);
+            return false;
+        }
         Json::Object kept;
         for (size_t i = 0; i < members.size(); ++i) {
             if (!drop[i]) kept.push_back(std::move(members[i]));
         }
         members = std::move(kept);
+        return true;
     }
 
     int max_depth_;
+    Json::RepeatedKey repeated_;
     Json root_;
     std::vector<Json> open_;
     std::vector<std::string> keys_;
@@ -161,8 +170,8 @@ std::string Json::dump(int indent) const {
                                    nlohmann::ordered_json::error_handler_t::replace);
 }
 
-Result<Json> Json::parse(std::string_view text, int max_depth) {
-    Builder builder(max_depth);
+Result<Json> Json::parse(std::string_view text, int max_depth, RepeatedKey repeated) {
+    Builder builder(max_depth, repeated);
     if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
     const size_t position = std::min(builder.position(), text.size());
     const size_t byte = position > 0 ? position - 1 : 0;

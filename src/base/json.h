@@ -69,8 +69,11 @@ class Json {
     // infinite becomes null; bytes that are not UTF-8 become U+FFFD.
     std::string dump(int indent = -1) const;
 
+    enum class RepeatedKey { kKeepLast, kError };
+
     // The error holds "line L column C (byte B): …". Depth beyond max_depth is an error.
-    static Result<Json> parse(std::string_view text, int max_depth = 200);
+    static Result<Json> parse(std::string_view text, int max_depth = 200,
+                              RepeatedKey repeated = RepeatedKey::kKeepLast);
 
   private:
     std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;

@@ -23,6 +23,12 @@ TEST(Json, RepeatedKeyKeepsTheLast) {
     EXPECT_EQ(json->dump(), R"({"b":2,"a":3})");
 }
 
+TEST(Json, RepeatedKeyIsAnErrorWhereAsked) {
+    const auto json = Json::parse(R"([{"a":1,"b":{"c":2,"c":3}}])", 200, Json::RepeatedKey::kError);
+    ASSERT_FALSE(json.ok());
+    EXPECT_THAT(json.message(), testing::HasSubstr("repeated key \"c\""));
+}
+
 TEST(Json, DepthIsBounded) {
     EXPECT_FALSE(Json::parse(std::string(1000, '[') + std::string(1000, ']')).ok());
     EXPECT_TRUE(Json::parse(std::string(100, '[') + std::string(100, ']')).ok());
