@@ -1,0 +1,121 @@
+#include "config/check_context.h"
+
+namespace aerie {
+namespace {
+
+void choose_device(Config& config, CheckContext& c, const CommandLine& command_line,
+                   const Machine& machine) {
+    if (config.device == DeviceChoice::kAuto) {
+        const bool gpus = machine.num_gpus > 0 || command_line.card_memory > 0;
+        config.device = gpus ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+    } else if (config.device == DeviceChoice::kCuda && machine.num_gpus == 0 &&
+               command_line.card_memory == 0) {
+        c.fail("bad value: --device cuda; this build has no CUDA kernels, expected auto or cpu");
+    }
+}
+
+// auto → what runs; what cannot run is refused or, with --device cpu, replaced.
+void choose_comm(Config& config, CheckContext& c, const char* key, CommBackend fallback,
+                 CommBackend& backend, bool explicit_cpu) {
+    const bool cpu = config.device == DeviceChoice::kCpu;
+    if (backend == CommBackend::kAuto) backend = fallback;
+    if (cpu && backend == CommBackend::kNccl) {
+        if (explicit_cpu) {
+            c.warn("{}: nccl needs GPUs; with --device cpu ucx is used",
+                   c.say("ae_separation", key));
+            backend = CommBackend::kUcx;
+        } else {
+            c.fail(
+                "bad value: {}: nccl needs GPUs and this machine has none; expected auto or ucx, "
+                "or --device cpu",
+                c.say("ae_separation", key));
+        }
+    } else if (backend == CommBackend::kGloo && !cpu) {
+        c.warn("gloo stages GPU data through host memory: {}", c.say("ae_separation", key));
+    } else if (backend == CommBackend::kGloo) {
+        c.warn("{}: the gloo backend is not built; ucx is used", c.say("ae_separation", key));
+        backend = CommBackend::kUcx;
+    }
+}
+
+void choose_kernels(Config& config, CheckContext& c) {
+    Settings& s = config.settings;
+    const bool cpu = config.device == DeviceChoice::kCpu;
+    if (cpu) {
+        if (s.attention_backend == AttentionBackend::kFlashinfer) {
+            c.warn("{} is a CUDA backend; cpu is used", c.say("", "attention_backend"));
+        }
+        if (s.expert_backend == ExpertBackend::kCutlass ||
+            s.expert_backend == ExpertBackend::kDeepGemm) {
+            c.warn("{} is a CUDA backend; cpu is used", c.say("", "expert_backend"));
+        }
+        s.attention_backend = AttentionBackend::kCpu;
+        s.expert_backend = ExpertBackend::kCpu;
+    } else {
+        if (s.attention_backend == AttentionBackend::kAuto) {
+            s.attention_backend = AttentionBackend::kFlashinfer;
+        }
+        if (s.expert_backend == ExpertBackend::kAuto) s.expert_backend = ExpertBackend::kDeepGemm;
+    }
+    if (!s.enable_deterministic_inference) s.enable_deterministic_inference = cpu;
+    if (cpu && config.cluster.network == Network::kRdma) {
+        c.warn("{}: with --device cpu tcp is used", c.say("cluster", "network"));
+        config.cluster.network = Network::kTcp;
+    }
+}
+
+// Known words whose feature does not exist yet.
+void check_features(Config& config, CheckContext& c) {
+    Settings& s = config.settings;
+    AeSeparation& ae = config.ae_separation;
+    if (s.kv_cache_dtype == KvCacheDtype::kFp8E4m3) {
+        c.fail("bad value: {}: an FP8 KV cache is not built; expected auto or bf16",
+               c.say("", "kv_cache_dtype"));
+    }
+    if (s.kv_cache_dtype == KvCacheDtype::kBf16 && config.model.dtype == ComputeDtype::kFloat32) {
+        c.fail("bad value: {} with {}; expected auto: the KV cache has the compute type",
+               c.say("", "kv_cache_dtype"), c.say("model", "dtype"));
+    }
+    if (ae.exchange_dtype == ExchangeDtype::kFp8) {
+        c.fail("bad value: {}: an FP8 exchange is not built; expected auto",
+               c.say("ae_separation", "exchange_dtype"));
+    }
+    if (ae.kv_transfer == KvTransfer::kPassive) {
+        c.fail(
+            "bad value: {}: the passive transfer is not built; expected active or active_passive",
+            c.say("ae_separation", "kv_transfer"));
+    }
+    if (s.enable_mtp) {
+        c.warn("{}: drafting is not built; one token a step is computed", c.say("", "enable_mtp"));
+    }
+    if (s.schedule_policy != SchedulePolicy::kFcfs) {
+        c.warn("{}: this policy is not built; fcfs is used", c.say("", "schedule_policy"));
+        s.schedule_policy = SchedulePolicy::kFcfs;
+    }
+    if (c.sources.given("", "disable_radix_cache") && !s.disable_radix_cache) {
+        c.warn("{}: prefix reuse is not built; every prompt is computed whole",
+               c.say("", "disable_radix_cache"));
+    }
+    if (s.hicache_size_gb > 0 || !s.hicache_path.empty()) {
+        c.warn("{} and {}: the outer tiers of the radix cache are not built; they are not used",
+               c.say("", "hicache_size_gb"), c.say("", "hicache_path"));
+    }
+}
+
+}  // namespace
+
+void check_backends(Config& config, const Sources& sources, const CommandLine& command_line,
+                    const Machine& machine, Diagnostics& diagnostics) {
+    CheckContext c{config, sources, nullptr, diagnostics};
+    choose_device(config, c, command_line, machine);
+    const bool explicit_cpu = command_line.device == DeviceChoice::kCpu;
+    AeSeparation& ae = config.ae_separation;
+    const CommBackend best =
+        config.device == DeviceChoice::kCpu ? CommBackend::kUcx : CommBackend::kNccl;
+    choose_comm(config, c, "comm_backend", best, ae.comm_backend, explicit_cpu);
+    choose_comm(config, c, "kv_backend", ae.comm_backend, ae.kv_backend, explicit_cpu);
+    choose_kernels(config, c);
+    check_features(config, c);
+}
+
+}  // namespace aerie
