@@ -1,0 +1,59 @@
+// KvBlocks: the block pools of one replica, one for each context parallel rank. Block b of a
+// sequence lives on rank b mod cp, so a sequence's list of blocks needs no rank beside the number.
+// Used by the leader's thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/block_pool.h"
+
+namespace aerie::cache {
+
+struct KvBlocksOptions {
+    int num_blocks = 0;  // of each rank
+    int page_size = 64;  // tokens a block
+    int cp = 1;
+};
+
+class KvBlocks {
+  public:
+    explicit KvBlocks(const KvBlocksOptions& options);
+
+    int page_size() const { return page_size_; }
+    int cp() const { return static_cast<int>(pools_.size()); }
+
+    int blocks_for(int64_t num_tokens) const {
+        return static_cast<int>((num_tokens + page_size_ - 1) / page_size_);
+    }
+
+    // Tokens. What is free counts as the fullest rank's, times cp: a sequence fills the ranks in
+    // turn, so it can use no more.
+    int64_t capacity() const { return int64_t{pools_[0].num_blocks()} * cp() * page_size_; }
+    int64_t free_tokens() const;
+    int64_t used_tokens() const;  // blocks in use of all ranks, times page_size
+
+    // Lengthens a sequence's list to `num_blocks`; leaves it as it is, and false, where a rank has
+    // too few. A list that is long enough stays.
+    bool extend(std::vector<int32_t>& blocks, int num_blocks);
+    // Would extend() of all these lists, by this many blocks each, succeed together? Counts first,
+    // then asks: begin with a fresh Demand for each plan.
+    struct Demand {
+        std::vector<int32_t> per_rank;  // [cp] blocks
+    };
+    Demand no_demand() const { return {std::vector<int32_t>(pools_.size(), 0)}; }
+    void add_demand(Demand& demand, int have, int want) const;
+    bool fits(const Demand& demand) const;
+
+    // Gives a sequence's blocks back and empties the list.
+    void release(std::vector<int32_t>& blocks);
+
+    const BlockPool& pool(int cp_rank) const { return pools_[cp_rank]; }
+
+  private:
+    int page_size_;
+    std::vector<BlockPool> pools_;  // [cp]
+};
+
+}  // namespace aerie::cache

@@ -1,0 +1,57 @@
+// Sampler: a row of logits → a token.
+//
+// token = argmax over the kept ids of logit/temperature + gumbel(seed, choice, position, id), which
+// draws from softmax(logit/temperature) restricted to the kept ids. The noise belongs to the id, not
+// to its rank among the kept: filters do not move it, and an MTP draft that draws with the same key
+// as the check agrees as often as the two distributions allow.
+//
+// Kept are the ids that pass all of these, each judged on the whole softmax(logit/temperature), as
+// SGLang does:  top_k: the k most probable;  top_p: those before which less than top_p, or exactly
+// that, has accumulated in descending order;  min_p: at least min_p times the most probable. Equal
+// logits are in the order of their ids. The most probable id always stays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "request/request.h"
+#include "sample/noise.h"
+
+namespace aerie::sample {
+
+struct SamplerOptions {
+    int vocab_size = 0;  // length of a row
+    int num_ids = 0;     // tokens of the tokenizer: ids from here on are never sampled
+    std::vector<int32_t> eos_ids;
+};
+
+// One thread at a time; keeps its scratch, so that sampling does not allocate.
+class Sampler {
+  public:
+    explicit Sampler(const SamplerOptions& options);
+    ~Sampler();
+
+    // logits: [vocab_size], f32. num_output: tokens the request has gained before this one; below
+    // min_new_tokens eos and stop ids are not sampled. position: of the drawn token in the sequence.
+    // An error where a logit is NaN or +infinity, or where no id is left.
+    Result<int32_t> sample(const float* logits, const SamplingParams& params, int num_output,
+                           int64_t position);
+
+  private:
+    struct Scratch;
+    Status prepare(const float* logits, const SamplingParams& params, int num_output);
+    void keep(const SamplingParams& params);
+    int32_t draw_among_kept(const SamplingParams& params, int64_t position);
+    int32_t draw_among_all(const SamplingParams& params, int64_t position);
+
+    SamplerOptions options_;
+    std::unique_ptr<Scratch> scratch_;
+};
+
+// A 64-bit hash of a row's bits, [vocab_size] f32: the test hook by which results are compared.
+uint64_t hash_logits(const float* logits, int vocab_size);
+
+}  // namespace aerie::sample

@@ -1,0 +1,53 @@
+// Sequence: a request inside a replica. Owned by the Scheduler; others read it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "request/request.h"
+
+namespace aerie::schedule {
+
+enum class State : uint8_t {
+    kWaiting,    // unified, prefill: in the queue
+    kRunning,    // has blocks and is planned
+    kPrefilled,  // prefill: computed, its blocks are held until release()
+    kExpected,   // decode: known, not announced by its prefill replica
+    kQueued,     // decode: waits for blocks
+    kOffered,    // decode: has blocks, its KV is on the way
+    kEnded,      // finished or aborted; its blocks may be in use still
+};
+
+struct Sequence {
+    RequestId id = 0;
+    SamplingParams sampling;
+    bool hash_logits = false;
+    int decode_replica = 0;
+
+    // Prompt, then output: position p holds tokens[p]. While a step that samples for it runs, the
+    // newest ones are not here yet (num_in_flight).
+    std::vector<int32_t> tokens;
+    int num_prompt = 0;    // of the request as the client sent it; a retraction does not change it
+    int output_limit = 0;  // max_new_tokens, or less where the KV cache holds less
+
+    int num_planned = 0;    // positions whose KV is present or comes with a planned step
+    int num_in_flight = 0;  // tokens that running or planned steps will sample
+    int num_cached = 0;     // of the positions, those found in the prefix cache when it started
+
+    std::vector<int32_t> blocks;  // block b: positions [b·page, (b+1)·page), on cp rank b mod cp
+
+    State state = State::kWaiting;
+    bool retracted = false;  // comes before those that never ran
+    bool may_start = true;   // prefill: its decode replica has made an offer
+    bool announced = false;  // prefill: the offer was asked for; decode: the announcement came
+    bool held = false;       // transfer may read or write its blocks: not to be freed
+    uint64_t order = 0;      // of arrival; of announcement on decode
+    uint64_t last_step = 0;  // newest planned step that uses it; 0: none
+
+    int num_output() const { return static_cast<int>(tokens.size()) - num_prompt; }
+    int num_tokens() const { return static_cast<int>(tokens.size()) + num_in_flight; }
+    // Tokens it may still gain, those in flight not counted again.
+    int num_remaining() const { return output_limit - num_output() - num_in_flight; }
+};
+
+}  // namespace aerie::schedule
