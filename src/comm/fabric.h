@@ -5,8 +5,11 @@
 // which the receiver's owner defines, and a payload. Delivery is reliable while the peer lives,
 // exactly once, in no promised order. A peer's death loses what was under way, nothing else.
 //
-// Epochs: each life of a host process has one, larger than the last. A message carries its sender's;
-// what comes from a life older than the newest known one is dropped by the fabric.
+// Epochs: each life of a host process has one, larger than the last. A message carries its
+// sender's; what comes from a life older than the newest known one is dropped by the fabric.
+//
+// Connections are pairs: once one side has called set_peer() both can send, and both lose the pair
+// together. The other side may so be connected to, and receive, before it has called set_peer().
 #pragma once
 
 #include <atomic>
@@ -21,6 +24,8 @@
 namespace aerie::comm {
 
 constexpr size_t kMaxHeaderBytes = 128;
+constexpr int kMaxPorts = 4096;  // ports are 0 … kMaxPorts - 1
+constexpr int kMaxNodes = 256;   // nodes are 0 … kMaxNodes - 1
 
 struct Destination {
     int node;
@@ -36,20 +41,23 @@ struct Incoming {
 };
 
 // What listens on a port. Called on threads of the fabric, or on the sender's own thread where it
-// lives in the same process; calls for one port may overlap. Must not block, must not send.
+// lives in the same process; calls for one port may overlap. Must not block, must not call the
+// fabric (it may wake who does).
 class Receiver {
   public:
     virtual ~Receiver() = default;
 
-    // Where the payload shall go (payload_bytes long, left alone until delivered()), or nullptr to
-    // drop the message. Not called for a payload that is lent in place, nor for an empty one.
+    // Where the payload shall go (payload_bytes long, left alone until delivered() or failed()), or
+    // nullptr to drop the message. Not called for a payload that is lent in place, nor for an empty
+    // one: its delivered() has payload nullptr.
     virtual std::byte* accept(const Incoming& message) = 0;
 
     // The payload is complete at `payload`: what accept() returned, or, lent in place, the sender's
     // memory, which stays as it is until the protocol lets the sender go on.
     virtual void delivered(const Incoming& message, const std::byte* payload) = 0;
 
-    // The payload that accept() gave room for will not come: the sender died on the way.
+    // The payload that accept() gave room for will not come: the sender died on the way. The room
+    // may be reused. Follows accept() in place of delivered().
     virtual void failed(const Incoming& message) = 0;
 };
 
@@ -65,7 +73,8 @@ struct Message {
     size_t payload_bytes = 0;
     Payload kind = Payload::kOwned;
     // Counted up by send() and down when the payload's memory may be reused, also where the peer
-    // died; may be null for kLent.
+    // died; may be null for kLent. Left alone where send() is done with the payload when it returns
+    // and where it returns an error.
     std::atomic<int>* pending = nullptr;
 };
 
@@ -79,25 +88,32 @@ class Fabric {
     // The address that peers need, an opaque string of bytes to be passed to their set_peer().
     virtual std::string address() const = 0;
 
-    // Listens on a port. close() returns when no call of the receiver runs or will come.
+    // Listens on a port. What comes to a port that nobody listens on is dropped. close() returns
+    // when no call of the receiver runs or will come: payloads that it has accepted arrive first,
+    // or fail (a peer that does not go on for 2 s is dropped). Not to be called from a receiver.
     virtual void open(int port, Receiver* receiver) = 0;
     virtual void close(int port) = 0;
 
     // Any thread; does not wait for the peer. An error where the peer is not connected; a peer that
-    // dies later is told by the failure callback.
+    // dies later is told by on_peer_change().
     virtual Status send(Destination to, const Message& message) = 0;
 
     // A peer's newest life. Tears the old pair down (nothing of it arrives afterwards) and connects
-    // anew; the same epoch again changes nothing. The own node is always connected.
+    // anew. While it is connected the same epoch again changes nothing; after a loss it connects
+    // again. The own node is always connected. An error where nobody answers at the address within
+    // 5 s, or where that life or a newer one has been dropped.
     virtual Status set_peer(int node, uint32_t epoch, const std::string& address) = 0;
-    // The peer is dead: nothing of that life arrives any more once this returns.
+    // The peer is dead, as far as it is known: nothing of that life arrives any more once this
+    // returns, and it cannot connect again. Not to be called from a receiver or a listener, nor is
+    // set_peer().
     virtual void drop_peer(int node) = 0;
-    // The peer's epoch, or 0 while it is not connected.
+    // The peer's epoch, or 0 while it is not connected. Epochs are 1 or more.
     virtual uint32_t peer_epoch(int node) const = 0;
 
-    // Called, on a thread of the fabric or of who called set_peer or drop_peer, after each change of
-    // a peer: connected with a new epoch, or lost (epoch 0). Each call adds a listener. Added
-    // before the first set_peer; a listener must not block.
+    // Called, on a thread of the fabric or of who called set_peer or drop_peer, after each change
+    // of a peer: connected with a new epoch, or lost (epoch 0). Calls come one at a time, in order.
+    // Each call adds a listener, which is first told of the peers that are connected. A listener
+    // must not block and may send; it lives as long as the fabric.
     virtual void on_peer_change(std::function<void(int node, uint32_t epoch)> listener) = 0;
 };
 

@@ -1,0 +1,225 @@
+// Hosts as objects of one process. A link is one direction of a pair; a send is an atomic load of
+// the link, two counted calls (link and port) and the receiver's own work, all on the sender's
+// thread.
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <vector>
+
+#include "base/check.h"
+#include "comm/fabric.h"
+#include "comm/ports.h"
+
+namespace aerie::comm {
+namespace {
+
+struct LocalHost;
+
+struct Link {
+    LocalHost* to;
+    std::atomic<bool> up{true};
+    std::atomic<int> calls{0};  // sends that run
+};
+
+// One life of a host.
+struct LocalHost {
+    LocalHost(int node, uint32_t epoch) : node(node), epoch(epoch) {}
+
+    const int node;
+    const uint32_t epoch;
+    Ports ports;
+    bool alive = true;  // the rest: guarded by the network's mutex, but for loads of `links`
+    std::array<std::atomic<Link*>, kMaxNodes> links{};  // to each connected peer
+    std::array<uint32_t, kMaxNodes> fenced{};           // newest life of each that never comes back
+    std::vector<std::function<void(int, uint32_t)>> listeners;
+
+    void tell(int peer, uint32_t peer_epoch) const {
+        for (const auto& listener : listeners) listener(peer, peer_epoch);
+    }
+};
+
+// Beyond what any receiver takes. One that hangs is a bug that should be seen here and not as a
+// thread that never ends.
+constexpr double kReceiverLimitS = 60;
+
+}  // namespace
+
+// Keeps every life and every link until the end: a sender may look at one that is gone. Listeners
+// are called under the mutex, which keeps their calls in the order of the changes.
+class LocalNetwork {
+  public:
+    LocalHost* add(int node, uint32_t epoch) {
+        std::lock_guard lock(mutex_);
+        for (const auto& host : hosts_) {
+            CHECK(host->node != node || host->epoch < epoch,
+                  "node-{} starts with epoch {} after epoch {}", node, epoch, host->epoch);
+        }
+        auto& host = hosts_.emplace_back(new LocalHost(node, epoch));
+        host->links[node] = links_.emplace_back(new Link{.to = host.get()}).get();
+        return host.get();
+    }
+
+    void remove(LocalHost* host) {
+        std::lock_guard lock(mutex_);
+        host->alive = false;
+        host->listeners.clear();
+        for (int node = 0; node < kMaxNodes; ++node) disconnect(host, node);
+        take_down(host->links[host->node].load());
+    }
+
+    Status connect(LocalHost* from, int node, uint32_t epoch) {
+        std::lock_guard lock(mutex_);
+        if (Link* link = from->links[node].load(); link && link->to->epoch == epoch) return {};
+        if (epoch <= from->fenced[node])
+            return error("node-{} with epoch {} has been dropped, expected an epoch above {}", node,
+                         epoch, from->fenced[node]);
+        LocalHost* to = find(node, epoch);
+        if (to == nullptr)
+            return error("no node-{} with epoch {} lives in this process", node, epoch);
+        if (from->epoch <= to->fenced[from->node])
+            return error("node-{} has dropped node-{} with epoch {}", node, from->node,
+                         from->epoch);
+        disconnect(from, node);
+        disconnect(to, from->node);
+        from->links[node] = links_.emplace_back(new Link{.to = to}).get();
+        to->links[from->node] = links_.emplace_back(new Link{.to = from}).get();
+        from->fenced[node] = epoch - 1;
+        to->fenced[from->node] = from->epoch - 1;
+        from->tell(node, epoch);
+        to->tell(from->node, from->epoch);
+        return {};
+    }
+
+    void drop(LocalHost* host, int node) {
+        std::lock_guard lock(mutex_);
+        Link* link = host->links[node].load();
+        if (link == nullptr) return;
+        host->fenced[node] = link->to->epoch;
+        disconnect(host, node);
+    }
+
+    void listen(LocalHost* host, std::function<void(int, uint32_t)> listener) {
+        std::lock_guard lock(mutex_);
+        for (const auto& link : host->links) {
+            const LocalHost* peer = link.load() ? link.load()->to : nullptr;
+            if (peer != nullptr && peer != host) listener(peer->node, peer->epoch);
+        }
+        host->listeners.push_back(std::move(listener));
+    }
+
+  private:
+    LocalHost* find(int node, uint32_t epoch) {
+        for (const auto& host : hosts_)
+            if (host->alive && host->node == node && host->epoch == epoch) return host.get();
+        return nullptr;
+    }
+
+    // Both directions, and both sides are told.
+    void disconnect(LocalHost* host, int node) {
+        Link* out = host->links[node].load();
+        if (out == nullptr || out->to == host) return;
+        LocalHost* peer = out->to;
+        Link* back = peer->links[host->node].load();
+        host->links[node] = nullptr;
+        peer->links[host->node] = nullptr;
+        take_down(out);
+        take_down(back);
+        host->tell(node, 0);
+        peer->tell(host->node, 0);
+    }
+
+    static void take_down(Link* link) {
+        link->up = false;
+        const bool idle = wait_for_zero(link->calls, kReceiverLimitS);
+        CHECK(idle, "a receiver of node-{} has not returned for {} s", link->to->node,
+              kReceiverLimitS);
+    }
+
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<LocalHost>> hosts_;
+    std::vector<std::unique_ptr<Link>> links_;
+};
+
+namespace {
+
+class LocalFabric final : public Fabric {
+  public:
+    LocalFabric(std::shared_ptr<LocalNetwork> network, int node, uint32_t epoch)
+        : network_(std::move(network)), host_(network_->add(node, epoch)) {}
+    ~LocalFabric() override { network_->remove(host_); }
+
+    int node() const override { return host_->node; }
+    uint32_t epoch() const override { return host_->epoch; }
+    std::string address() const override { return fmt::format("local:{}", host_->node); }
+
+    void open(int port, Receiver* receiver) override { host_->ports.open(port, receiver); }
+
+    void close(int port) override {
+        host_->ports.shut(port);
+        const bool idle = host_->ports.drained(port, kReceiverLimitS);
+        CHECK(idle, "the receiver of port {} has not returned for {} s", port, kReceiverLimitS);
+    }
+
+    Status send(Destination to, const Message& message) override {
+        CHECK(message.header_bytes <= kMaxHeaderBytes, "header of {} bytes", message.header_bytes);
+        Link* link = link_to(to.node);
+        if (link == nullptr) return not_connected(to);
+        link->calls.fetch_add(1);
+        const bool up = link->up.load();
+        if (up) {
+            const Incoming incoming{host_->node, host_->epoch,
+                                    static_cast<const std::byte*>(message.header),
+                                    message.header_bytes, message.payload_bytes};
+            deliver_in_process(link->to->ports, to.port, incoming, message.payload, message.kind);
+        }
+        link->calls.fetch_sub(1);
+        if (!up) return not_connected(to);
+        return {};
+    }
+
+    Status set_peer(int node, uint32_t epoch, const std::string& address) override {
+        if (node < 0 || node >= kMaxNodes)
+            return error("peer node {}, expected 0 to {}", node, kMaxNodes - 1);
+        if (node == host_->node) return {};
+        if (const auto expected = fmt::format("local:{}", node); address != expected)
+            return error("address of node-{} is '{}', expected '{}'", node, address, expected);
+        return network_->connect(host_, node, epoch);
+    }
+
+    void drop_peer(int node) override {
+        if (node >= 0 && node < kMaxNodes && node != host_->node) network_->drop(host_, node);
+    }
+
+    uint32_t peer_epoch(int node) const override {
+        const Link* link = link_to(node);
+        return link ? link->to->epoch : 0;
+    }
+
+    void on_peer_change(std::function<void(int, uint32_t)> listener) override {
+        network_->listen(host_, std::move(listener));
+    }
+
+  private:
+    Link* link_to(int node) const {
+        return node >= 0 && node < kMaxNodes ? host_->links[node].load() : nullptr;
+    }
+    Error not_connected(Destination to) const {
+        return error("node-{} is not connected to node-{} (message for port {})", host_->node,
+                     to.node, to.port);
+    }
+
+    const std::shared_ptr<LocalNetwork> network_;
+    LocalHost* const host_;
+};
+
+}  // namespace
+
+std::shared_ptr<LocalNetwork> make_local_network() { return std::make_shared<LocalNetwork>(); }
+
+std::unique_ptr<Fabric> make_local_fabric(std::shared_ptr<LocalNetwork> network, int node,
+                                          uint32_t epoch) {
+    CHECK(node >= 0 && node < kMaxNodes && epoch > 0, "node {} epoch {}", node, epoch);
+    return std::make_unique<LocalFabric>(std::move(network), node, epoch);
+}
+
+}  // namespace aerie::comm
