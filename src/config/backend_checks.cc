@@ -92,9 +92,17 @@ void check_features(Config& config, CheckContext& c) {
         c.warn("{}: this policy is not built; fcfs is used", c.say("", "schedule_policy"));
         s.schedule_policy = SchedulePolicy::kFcfs;
     }
-    if (c.sources.given("", "disable_radix_cache") && !s.disable_radix_cache) {
-        c.warn("{}: prefix reuse is not built; every prompt is computed whole",
-               c.say("", "disable_radix_cache"));
+    if (!s.disable_radix_cache) {
+        const std::string text = fmt::format(
+            "{}: prefix reuse is not built; every prompt is computed "
+            "whole",
+            c.say("", "disable_radix_cache"));
+        const bool asked = c.sources.given("", "disable_radix_cache");
+        (asked ? c.out.warnings : c.out.notes).push_back(text);
+    }
+    if (ae.enabled && ae.kv_transfer == KvTransfer::kActivePassive && !decode_is_unified(config)) {
+        c.out.notes.push_back(fmt::format("{}: every request is pushed (active)",
+                                          c.say("ae_separation", "kv_transfer")));
     }
     if (s.hicache_size_gb > 0 || !s.hicache_path.empty()) {
         c.warn("{} and {}: the outer tiers of the radix cache are not built; they are not used",

@@ -55,11 +55,10 @@ class Loader {
         sources.has_settings = true;
         sources.settings_file = command_line_.config_path;
         auto text = read_file(command_line_.config_path);
-        if (!text) return fail(text.message());
-        for (const GivenValue& given :
-             parse_json_settings(command_line_.config_path, *text, errors())) {
-            apply_setting(given);
-        }
+        if (!text) return give_up(text.message());
+        const GivenFile file = parse_json_settings(command_line_.config_path, *text, errors());
+        readable &= file.readable;
+        for (const GivenValue& given : file.values) apply_setting(given);
     }
 
     void read_toml() {
@@ -67,10 +66,10 @@ class Loader {
         sources.has_toml = true;
         sources.toml_file = command_line_.ae_config_path;
         auto text = read_file(command_line_.ae_config_path);
-        if (!text) return fail(text.message());
-        for (const GivenValue& given : parse_toml(command_line_.ae_config_path, *text, errors())) {
-            apply_toml(given);
-        }
+        if (!text) return give_up(text.message());
+        const GivenFile file = parse_toml(command_line_.ae_config_path, *text, errors());
+        readable &= file.readable;
+        for (const GivenValue& given : file.values) apply_toml(given);
     }
 
     void apply_command_line() {
@@ -105,14 +104,20 @@ class Loader {
     }
 
     Sources sources;
+    bool readable = true;  // both files could be read to the end
 
   private:
+    void give_up(std::string message) {
+        readable = false;
+        fail(std::move(message));
+    }
     std::vector<std::string>& errors() { return out_.diagnostics.errors; }
     void fail(std::string message) { errors().push_back(std::move(message)); }
 
     void apply(const ConfigKey& key, const Json& value, const std::string& place) {
         if (auto status = key.set(key, out_.config, value); !status) {
             fail(fmt::format("{}: {}: {}", place, key.label(), status.message()));
+            sources.set_bad(key);
             return;
         }
         sources.set(key, place);
@@ -239,6 +244,7 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
     loader.fill_without_toml();
     Diagnostics& diagnostics = out.diagnostics;
     Config& config = out.config;
+    if (!loader.readable) return out;  // cross-checks of half a file would only mislead
     derive(config, loader.sources);
 
     const size_t before_model = diagnostics.errors.size();
