@@ -59,7 +59,7 @@ void choose_kernels(Config& config, CheckContext& c) {
     }
     if (!s.enable_deterministic_inference) s.enable_deterministic_inference = cpu;
     if (cpu && config.cluster.network == Network::kRdma) {
-        c.warn("{}: with --device cpu tcp is used", c.say("cluster", "network"));
+        c.warn("{}: on CPUs tcp is used", c.say("cluster", "network"));
         config.cluster.network = Network::kTcp;
     }
 }
@@ -121,7 +121,11 @@ void check_backends(Config& config, const Sources& sources, const CommandLine& c
     const CommBackend best =
         config.device == DeviceChoice::kCpu ? CommBackend::kUcx : CommBackend::kNccl;
     choose_comm(config, c, "comm_backend", best, ae.comm_backend, explicit_cpu);
-    choose_comm(config, c, "kv_backend", ae.comm_backend, ae.kv_backend, explicit_cpu);
+    if (ae.kv_backend == CommBackend::kAuto) {
+        ae.kv_backend = ae.comm_backend;
+    } else {
+        choose_comm(config, c, "kv_backend", best, ae.kv_backend, explicit_cpu);
+    }
     choose_kernels(config, c);
     check_features(config, c);
 }

@@ -90,11 +90,11 @@ std::vector<GivenValue> values_of(const toml::table& root) {
     for (const auto& [section, node] : root) {
         const int line = static_cast<int>(section.source().begin.line);
         if (const auto* table = node.as_table()) {
+            given.push_back({std::string(section.str()), "", Json(), line});
             for (const auto& [key, value] : *table) {
                 given.push_back({std::string(section.str()), std::string(key.str()), to_json(value),
                                  static_cast<int>(key.source().begin.line)});
             }
-            if (table->empty()) given.push_back({std::string(section.str()), "", Json(), line});
         } else {
             given.push_back({"", std::string(section.str()), to_json(node), line});
         }

@@ -12,7 +12,7 @@ namespace aerie {
 
 struct GivenValue {
     std::string section;  // "" at the top level
-    std::string name;
+    std::string name;     // "": this is the table itself
     Json value;
     int line = 0;
 };

@@ -146,18 +146,20 @@ class Loader {
 
     void apply_toml(const GivenValue& given) {
         const std::string at = place(sources.toml_file, given.line);
-        if (const ConfigKey* key = find_key(given.section, given.name);
-            key && !given.section.empty()) {
-            return apply(*key, given.value, at);
-        }
         const auto sections = known_sections();
-        if (std::find(sections.begin(), sections.end(), given.section) == sections.end() &&
-            !given.section.empty()) {
-            fail(fmt::format("{}: unknown table [{}]{}; expected [{}]", at, given.section,
-                             did_you_mean(given.section, sections), fmt::join(sections, "], [")));
+        const bool known_section =
+            std::find(sections.begin(), sections.end(), given.section) != sections.end();
+        if (given.name.empty()) {
+            if (!known_section) {
+                fail(fmt::format("{}: unknown table [{}]{}; expected [{}]", at, given.section,
+                                 did_you_mean(given.section, sections),
+                                 fmt::join(sections, "], [")));
+            }
             return;
         }
-        if (given.name.empty()) return;  // an empty table
+        if (!given.section.empty() && !known_section) return;  // said with the table
+        const ConfigKey* key = find_key(given.section, given.name);
+        if (key && !given.section.empty()) return apply(*key, given.value, at);
         const std::string other = other_place(false, given.section, given.name);
         const std::string label =
             given.section.empty() ? given.name : fmt::format("[{}] {}", given.section, given.name);
@@ -248,7 +250,8 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
     derive(config, loader.sources);
 
     const size_t before_model = diagnostics.errors.size();
-    const bool has_path = !config.model.path.empty();
+    const bool has_path =
+        !config.model.path.empty() && config.model.path.find("://") == std::string::npos;
     if (has_path) out.model = read_model_config(config.model.path, diagnostics.errors);
     const bool model_ok = has_path && diagnostics.errors.size() == before_model;
     check_config(config, loader.sources, model_ok ? &out.model : nullptr, diagnostics);

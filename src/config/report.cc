@@ -47,15 +47,11 @@ const CardMemory* memory_of(const MemoryPlan& memory, int node, int card) {
 }
 
 Json ints(const std::vector<int>& numbers) {
-    Json list = Json::array();
-    for (int number : numbers) list.push_back(number);
-    return list;
+    return Json(Json::Array(numbers.begin(), numbers.end()));
 }
 
 Json strings(const std::vector<std::string>& lines) {
-    Json list = Json::array();
-    for (const std::string& line : lines) list.push_back(line);
-    return list;
+    return Json(Json::Array(lines.begin(), lines.end()));
 }
 
 int count(const Placement& placement, Role role) {
