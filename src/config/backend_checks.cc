@@ -12,6 +12,14 @@ void choose_device(Config& config, CheckContext& c, const CommandLine& command_l
                command_line.card_memory == 0) {
         c.fail("bad value: --device cuda; this build has no CUDA kernels, expected auto or cpu");
     }
+    const int64_t wanted = std::ssize(nodes_here(config)) * int64_t{config.cluster.gpus_per_node};
+    if (config.device == DeviceChoice::kCuda && command_line.card_memory == 0 &&
+        machine.num_gpus > 0 && wanted > machine.num_gpus && !config.share_cards) {
+        c.fail(
+            "bad value: the nodes of this machine want {} cards, {} are here; expected fewer nodes "
+            "or gpus_per_node, or --share-cards",
+            wanted, machine.num_gpus);
+    }
 }
 
 // auto → what runs; what cannot run is refused or, with --device cpu, replaced.

@@ -70,7 +70,8 @@ class Parser {
             const CLI::Option* option = keys_.at(flag);
             if (option->count() == 0) continue;
             const auto results = option->results();
-            const std::string value = results.empty() || results[0].empty() ? "true" : results[0];
+            const std::string value =
+                results.empty() || results.back().empty() ? "true" : results.back();
             out.command_line.overrides.emplace_back(flag, value);
         }
         take_own(out);

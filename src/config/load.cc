@@ -115,6 +115,15 @@ class Loader {
     void fail(std::string message) { errors().push_back(std::move(message)); }
 
     void apply(const ConfigKey& key, const Json& value, const std::string& place) {
+        if (value.is_string()) {
+            const char* used = replacement_of_sglang_value(key.name, value.as_string());
+            if (used != nullptr) {
+                out_.diagnostics.warnings.push_back(
+                    fmt::format("{}: {}: {} is a value of SGLang; {} is used", place, key.label(),
+                                value.as_string(), used));
+                return apply(key, used, place);
+            }
+        }
         if (auto status = key.set(key, out_.config, value); !status) {
             fail(fmt::format("{}: {}: {}", place, key.label(), status.message()));
             sources.set_bad(key);

@@ -60,6 +60,10 @@ int count(const Placement& placement, Role role) {
                       [role](const AttentionReplica& replica) { return replica.role == role; }));
 }
 
+std::string counted(int64_t number, const char* one, const char* many) {
+    return fmt::format("{} {}", number, number == 1 ? one : many);
+}
+
 std::string names(const std::vector<std::string>& nodes) {
     return fmt::format("{}", fmt::join(nodes, ","));
 }
@@ -88,10 +92,10 @@ std::string kv_transfer_line(const Config& config) {
 
 std::string disabled_line(const Config& config, const Placement& placement) {
     return fmt::format(
-        "[AE-SEP] AE separation is disabled: attention and experts share {} cards ({} replicas, {} "
-        "expert copies).",
-        config.cluster.nodes * config.cluster.gpus_per_node, placement.replicas.size(),
-        placement.copies.size());
+        "[AE-SEP] AE separation is disabled: attention and experts share {} ({}, {}).",
+        counted(config.cluster.nodes * config.cluster.gpus_per_node, "card", "cards"),
+        counted(std::ssize(placement.replicas), "replica", "replicas"),
+        counted(placement.expert_dp(), "expert copy", "expert copies"));
 }
 
 std::string replicas_line(const Placement& placement) {
@@ -104,8 +108,9 @@ std::string replicas_line(const Placement& placement) {
         out += fmt::format(" {} {} (tp {}, cp {}),", number, name_of(role), replica->tp_size,
                            replica->cp_size);
     }
-    return out + fmt::format(" {} expert {} (ep {})", placement.expert_dp(),
-                             placement.expert_dp() == 1 ? "copy" : "copies", placement.expert_ep());
+    return out + fmt::format(" {} (ep {})",
+                             counted(placement.expert_dp(), "expert copy", "expert copies"),
+                             placement.expert_ep());
 }
 
 std::string placement_table(const LoadedConfig& loaded) {
