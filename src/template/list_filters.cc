@@ -151,9 +151,10 @@ Value dictsort(const FilterCall& call) {
     return make_list(std::move(pairs));
 }
 
-// map(attribute=…, default=…) or map("filter", …).
+// map(attribute=…, default=…) or map("filter", …). What is false, none among it, has no items.
 Value map(const FilterCall& call) {
     Items mapped;
+    if (!is_true(call.input)) return make_generator({});
     if (call.args.positional.empty()) {
         const Arguments bound(call.name, call.args, {"attribute", "default"}, 1);
         for (const Value& item : iterate(call.input)) {
@@ -184,6 +185,7 @@ Value select(const FilterCall& call) {
     if (used < positional.size()) test = to_str(positional[used++]);
     const Args rest{Items(positional.begin() + used, positional.end()), call.args.named};
     Items kept;
+    if (!is_true(call.input)) return make_generator({});
     for (Value& item : iterate(call.input)) {
         const Value value = by_attribute ? attribute_path(item, positional[0]) : item;
         const bool holds =

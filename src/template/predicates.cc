@@ -71,7 +71,7 @@ const std::vector<NamedTest>& tests() {
         {">=", ge},
         {"ge", ge},
         {"boolean", [](Call c) { return c.input.is_bool(); }},
-        {"callable", [](Call c) { return c.input.is_callable(); }},
+        {"callable", [](Call c) { return c.input.is_callable() || c.input.is_undefined(); }},
         {"defined", [](Call c) { return !c.input.is_undefined(); }},
         {"divisibleby", [](Call c) { return has_rest(c, only_argument(c), 0); }},
         {"escaped", [](Call) { return false; }},
