@@ -5,12 +5,6 @@
 #include "schedule/scheduler.h"
 
 namespace aerie::schedule {
-namespace {
-// Tokens that a decode replica keeps room for in each request that it has taken, before it offers
-// room to another.
-constexpr int kReservedGrowth = 512;
-}  // namespace
-
 std::vector<RequestId> Scheduler::take_announcements() {
     std::vector<RequestId> result;
     if (options_.flavour != Flavour::kPrefill) return result;
@@ -71,10 +65,11 @@ bool Scheduler::can_offer(const Sequence& sequence) const {
     for (const auto& [id, other] : sequences_) {
         if (other->state != State::kRunning && other->state != State::kOffered) continue;
         ++num_taken;
-        reserved += std::min(other->num_remaining(), kReservedGrowth);
+        reserved += std::min(other->num_remaining(), options_.decode_reserve);
     }
     const int64_t wanted = static_cast<int64_t>(sequence.tokens.size()) +
-                           std::min(sequence.num_remaining(), kReservedGrowth) + kv_.page_size();
+                           std::min(sequence.num_remaining(), options_.decode_reserve) +
+                           kv_.page_size();
     return num_taken < options_.max_running_requests && wanted <= kv_.free_tokens() - reserved;
 }
 

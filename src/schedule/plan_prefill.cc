@@ -45,17 +45,18 @@ void Scheduler::plan_prefill(Plan& plan) {
         return chunked ? std::max((first + room) / page * page - first, 0) : 0;
     };
 
+    // Those admitted now will count with all their growth, those that run with its likely part.
+    // What the admitted take at once is taken from the free tokens as whole blocks.
+    int64_t budget = admission_budget();
     for (Sequence* sequence : running_) {  // the one that was cut goes on
         if (!sequence->prefilling()) continue;
         const int num_tokens = take(sequence->num_planned, sequence->prefill_end);
         if (num_tokens == 0) return;
         plan_chunk(plan, *sequence, num_tokens);
+        if (sequence->prefilling()) return;
         room -= num_tokens;
     }
 
-    // Those admitted now count with all their growth, those that run with its likely part. What
-    // the admitted take at once is taken from the free tokens as whole blocks.
-    int64_t budget = admission_budget();
     std::vector<Sequence*> waiting = queue_;
     for (Sequence* sequence : waiting) {
         if (room <= 0 || static_cast<int>(running_.size()) >= options_.max_running_requests) return;
@@ -77,6 +78,7 @@ void Scheduler::plan_prefill(Plan& plan) {
         sequence->num_planned = sequence->num_cached;
         sequence->prefill_end = num_tokens;
         plan_chunk(plan, *sequence, now);
+        if (sequence->prefilling()) return;  // cut: the rest of the room is less than a page
         room -= now;
     }
 }

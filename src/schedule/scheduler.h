@@ -35,6 +35,7 @@ struct SchedulerOptions {
     int chunked_prefill_size = 8192;  // new tokens a step, a multiple of page_size; -1: off
     int max_prefill_tokens = 16384;   // new tokens a step with chunking off; one prompt may be more
     double schedule_conservativeness = 1.0;
+    int decode_reserve = 512;  // decode: tokens of growth of each request that offers keep free
     int num_drafts = 0;  // MTP: positions a decode step computes beside the first. With drafts a
                          // plan is empty while a step runs, because its gain is not known
     std::vector<int32_t> eos_ids;
