@@ -32,15 +32,16 @@ int32_t id_of(uint64_t key) {
 }
 
 // exp(x) for x <= 0 within 2e-7 of the value: 2^n · 2^f with f in [-0.5, 0.5] from the Taylor
-// series. Our own, so that the loop over a row vectorises; below -87 it gives 0.
+// series; 0 where x is below about -88. Our own and without a branch, so that the loop over a row
+// vectorises.
 float exp_of(float x) {
     const float y = x * 1.44269504f;
-    const float rounded = (y + 0x1.8p23f) - 0x1.8p23f;
-    const float f = (y - rounded) * 0.693147181f;
+    const float bounded = y > -127.0f ? y : -127.0f;
+    const float rounded = (bounded + 0x1.8p23f) - 0x1.8p23f;
+    const float f = (bounded - rounded) * 0.693147181f;
     const float series =
         1 + f * (1 + f * (0.5f + f * (1.f / 6 + f * (1.f / 24 + f * (1.f / 120 + f / 720)))));
-    const float clamped = rounded < -126.0f ? -127.0f : rounded;
-    const float power = std::bit_cast<float>((static_cast<int32_t>(clamped) + 127) << 23);
+    const float power = std::bit_cast<float>((static_cast<int32_t>(rounded) + 127) << 23);
     return series * power;
 }
 
@@ -99,12 +100,16 @@ Status Sampler::Row::load(const float* row, const SamplerOptions& options,
 double Sampler::Row::weigh() {
     const auto scale = static_cast<float>(inverse_temperature);
     const size_t n = logits.size();
-    for (size_t i = 0; i < n; ++i)
-        weights[i] = exp_of(std::max((logits[i] - largest) * scale, -100.0f));
-    double sums[8] = {};
-    for (size_t i = 0; i < n; ++i) sums[i % 8] += weights[i];
+    const float* x = logits.data();
+    float* w = weights.data();
+    for (size_t i = 0; i < n; ++i) w[i] = exp_of((x[i] - largest) * scale);
+    double lanes[8] = {};  // one order of addition, whatever the vector width
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int lane = 0; lane < 8; ++lane) lanes[lane] += w[i + lane];
+    for (; i < n; ++i) lanes[0] += w[i];
     double sum = 0;
-    for (const double part : sums) sum += part;
+    for (const double lane : lanes) sum += lane;
     return sum;
 }
 
