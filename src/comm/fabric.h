@@ -73,7 +73,7 @@ struct Message {
     size_t payload_bytes = 0;
     Payload kind = Payload::kOwned;
     // Counted up by send() and down when the payload's memory may be reused, also where the peer
-    // died; may be null for kLent. Left alone where send() is done with the payload when it returns
+    // died; may be null for kLent. As it was where send() is done with the payload when it returns,
     // and where it returns an error.
     std::atomic<int>* pending = nullptr;
 };
@@ -103,10 +103,11 @@ class Fabric {
     // again. The own node is always connected. An error where nobody answers at the address within
     // 5 s, or where that life or a newer one has been dropped.
     virtual Status set_peer(int node, uint32_t epoch, const std::string& address) = 0;
-    // The peer is dead, as far as it is known: nothing of that life arrives any more once this
-    // returns, and it cannot connect again. Not to be called from a receiver or a listener, nor is
-    // set_peer().
-    virtual void drop_peer(int node) = 0;
+    // That life of the peer, and any before it, is dead as far as it is known: nothing of it
+    // arrives any more once this returns, and it cannot connect again. A newer life is not touched.
+    // Neither this nor set_peer() may be called from a receiver or a listener, nor holding a lock
+    // that one of these takes.
+    virtual void drop_peer(int node, uint32_t epoch) = 0;
     // The peer's epoch, or 0 while it is not connected. Epochs are 1 or more.
     virtual uint32_t peer_epoch(int node) const = 0;
 
@@ -128,9 +129,17 @@ std::unique_ptr<Fabric> make_local_fabric(std::shared_ptr<LocalNetwork> network,
 struct UcxOptions {
     int node = 0;
     uint32_t epoch = 1;
-    std::string transports;  // as UCX_TLS, e.g. "tcp" or "posix,tcp"; empty: what fits the machine
+    // The address of this machine at which peers reach this host, a name or a number. Only this
+    // address is listened on. Hosts of one machine need no more than the default.
+    std::string host = "127.0.0.1";
+    int first_port = 0;  // every listening port is in [first_port, last_port]; 0: any
+    int last_port = 0;
+    std::string transports =
+        {};                    // as UCX_TLS, e.g. "tcp"; empty: System V shared memory, CMA and TCP
+    std::string devices = {};  // as UCX_NET_DEVICES; empty: the interface that has `host`
 };
-// A host process on its own: UCX active messages to other processes, pointers within.
+// A host process on its own: UCX active messages to other processes, pointers within. Loads UCX and
+// sets its environment, so to be called while the process has no threads that read theirs.
 Result<std::unique_ptr<Fabric>> make_ucx_fabric(const UcxOptions& options);
 
 }  // namespace aerie::comm

@@ -29,10 +29,9 @@ class ExpertWorkspace {
     ExpertWorkspace(ExpertWorkspace&&) noexcept;
     ExpertWorkspace& operator=(ExpertWorkspace&&) noexcept;
 
-    struct Impl;
-    Impl& impl() { return *impl_; }
-
   private:
+    friend struct ExpertRun;
+    struct Impl;
     std::unique_ptr<Impl> impl_;
 };
 

@@ -90,12 +90,11 @@ class LocalNetwork {
         return {};
     }
 
-    void drop(LocalHost* host, int node) {
+    void drop(LocalHost* host, int node, uint32_t epoch) {
         std::lock_guard lock(mutex_);
-        Link* link = host->links[node].load();
-        if (link == nullptr) return;
-        host->fenced[node] = link->to->epoch;
-        disconnect(host, node);
+        host->fenced[node] = std::max(host->fenced[node], epoch);
+        const Link* link = host->links[node].load();
+        if (link != nullptr && link->to->epoch <= epoch) disconnect(host, node);
     }
 
     void listen(LocalHost* host, std::function<void(int, uint32_t)> listener) {
@@ -186,8 +185,9 @@ class LocalFabric final : public Fabric {
         return network_->connect(host_, node, epoch);
     }
 
-    void drop_peer(int node) override {
-        if (node >= 0 && node < kMaxNodes && node != host_->node) network_->drop(host_, node);
+    void drop_peer(int node, uint32_t epoch) override {
+        if (node >= 0 && node < kMaxNodes && node != host_->node)
+            network_->drop(host_, node, epoch);
     }
 
     uint32_t peer_epoch(int node) const override {

@@ -1,0 +1,223 @@
+#include "comm/ucx/handshake.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace aerie::comm {
+namespace {
+
+constexpr uint32_t kMagic = 0x61657269;  // "aeri"; in another byte order it is another number
+constexpr uint16_t kVersion = 1;
+constexpr uint32_t kMaxWorkerAddressBytes = 64 << 10;
+
+struct Frame {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t answer;
+    int32_t from_node;
+    uint32_t from_epoch;
+    int32_t to_node;
+    uint32_t to_epoch;
+    uint32_t address_bytes;  // follow
+};
+
+struct AddressList {
+    explicit AddressList(addrinfo* first) : first(first) {}
+    ~AddressList() { freeaddrinfo(first); }
+    addrinfo* first;
+};
+
+Result<std::unique_ptr<AddressList>> resolve(const std::string& host, const std::string& port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* first = nullptr;
+    const int status = getaddrinfo(host.c_str(), port.c_str(), &hints, &first);
+    if (status != 0) return error("address '{}:{}': {}", host, port, gai_strerror(status));
+    return std::make_unique<AddressList>(first);
+}
+
+// Nothing is sent over the socket, so a peer whose machine has gone shows by probes only: three,
+// a second apart.
+void set_options(int fd) {
+    const int on = 1, idle_s = 2, interval_s = 1, count = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+bool same_host(const sockaddr* a, const sockaddr* b) {
+    if (a == nullptr || a->sa_family != b->sa_family) return false;
+    if (a->sa_family == AF_INET)
+        return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+               reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+    if (a->sa_family == AF_INET6)
+        return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                           &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, 16) == 0;
+    return false;
+}
+
+std::string interface_of(const sockaddr* address) {
+    std::string name;
+    ifaddrs* first = nullptr;
+    if (getifaddrs(&first) != 0) return name;
+    for (const ifaddrs* i = first; i != nullptr && name.empty(); i = i->ifa_next)
+        if (same_host(i->ifa_addr, address)) name = i->ifa_name;
+    freeifaddrs(first);
+    return name;
+}
+
+// A free port of the range, or any for port 0.
+bool bind_to(int fd, sockaddr* address, socklen_t length, int first_port, int last_port) {
+    auto& port = address->sa_family == AF_INET6
+                     ? reinterpret_cast<sockaddr_in6*>(address)->sin6_port
+                     : reinterpret_cast<sockaddr_in*>(address)->sin_port;
+    for (int number = first_port; number <= last_port; ++number) {
+        port = htons(static_cast<uint16_t>(number));
+        if (bind(fd, address, length) == 0) return listen(fd, 64) == 0;
+        if (errno != EADDRINUSE) return false;
+    }
+    return false;
+}
+
+}  // namespace
+
+Connection::Connection(int fd) : fd_(fd) { set_options(fd); }
+Connection::Connection(Connection&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), out_(std::move(other.out_)), in_(std::move(other.in_)) {}
+Connection& Connection::operator=(Connection&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(out_, other.out_);
+    std::swap(in_, other.in_);
+    return *this;
+}
+Connection::~Connection() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Result<Connection> Connection::connect_to(const std::string& address) {
+    const size_t colon = address.rfind(':');
+    if (colon == std::string::npos || colon == 0 || colon + 1 == address.size())
+        return error("address '{}', expected HOST:PORT", address);
+    auto found = resolve(address.substr(0, colon), address.substr(colon + 1));
+    if (!found) return found.error();
+    const addrinfo& to = *(*found)->first;
+    Connection connection(socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!connection ||
+        (::connect(connection.fd_, to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS))
+        return error("nobody answers at {}: {}", address, strerror(errno));
+    return connection;
+}
+
+void Connection::say(const Greeting& greeting) {
+    const Frame frame{kMagic,
+                      kVersion,
+                      static_cast<uint16_t>(greeting.answer),
+                      greeting.from_node,
+                      greeting.from_epoch,
+                      greeting.to_node,
+                      greeting.to_epoch,
+                      static_cast<uint32_t>(greeting.worker_address.size())};
+    out_.append(reinterpret_cast<const char*>(&frame), sizeof(frame));
+    out_.append(greeting.worker_address);
+}
+
+Result<bool> Connection::flush() {
+    while (!out_.empty()) {
+        const ssize_t count = send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL);
+        if (count >= 0)
+            out_.erase(0, count);
+        else if (errno == EAGAIN || errno == ENOTCONN)  // still connecting
+            return false;
+        else if (errno != EINTR)
+            return error("{}", strerror(errno));
+    }
+    return true;
+}
+
+Result<std::optional<Greeting>> Connection::hear() {
+    char buffer[4096];
+    bool over = false;
+    for (;;) {
+        const ssize_t count = recv(fd_, buffer, sizeof(buffer), 0);
+        if (count > 0) {
+            in_.append(buffer, count);
+            if (in_.size() > sizeof(Frame) + kMaxWorkerAddressBytes)
+                return error("the other side is no aerie host: it sends too much");
+        } else if (count == 0) {
+            over = true;  // perhaps after its answer
+            break;
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            return error("{}", strerror(errno));
+        }
+    }
+    const Error closed{"the other side has closed the connection"};
+    const std::optional<Greeting> not_yet;
+    Frame frame;
+    if (in_.size() < sizeof(frame)) {
+        if (over) return closed;
+        return not_yet;
+    }
+    std::memcpy(&frame, in_.data(), sizeof(frame));
+    if (frame.magic != kMagic || frame.version != kVersion ||
+        frame.answer > static_cast<uint16_t>(Answer::kNoWorker) ||
+        frame.address_bytes > kMaxWorkerAddressBytes)
+        return error("the other side is no aerie host of version {}", kVersion);
+    if (in_.size() < sizeof(frame) + frame.address_bytes) {
+        if (over) return closed;
+        return not_yet;
+    }
+    return std::optional<Greeting>({static_cast<Answer>(frame.answer), frame.from_node,
+                                    frame.from_epoch, frame.to_node, frame.to_epoch,
+                                    in_.substr(sizeof(frame), frame.address_bytes)});
+}
+
+bool Connection::ended() const {
+    char byte;
+    const ssize_t count = recv(fd_, &byte, 1, MSG_PEEK);
+    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+Listener::~Listener() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Status Listener::open(const std::string& host, int first_port, int last_port) {
+    auto found = resolve(host, "0");
+    if (!found) return found.error();
+    const addrinfo& at = *(*found)->first;
+    interface_ = interface_of(at.ai_addr);
+    fd_ = socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd_ < 0 || !bind_to(fd_, at.ai_addr, at.ai_addrlen, first_port, last_port))
+        return error("cannot listen at {}, port {} to {}: {}", host, first_port, last_port,
+                     strerror(errno));
+    sockaddr_storage bound{};
+    socklen_t length = sizeof(bound);
+    char host_number[NI_MAXHOST], port_number[NI_MAXSERV];
+    if (getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &length) != 0 ||
+        getnameinfo(reinterpret_cast<sockaddr*>(&bound), length, host_number, sizeof(host_number),
+                    port_number, sizeof(port_number), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return error("cannot name the address of {}: {}", host, strerror(errno));
+    address_ = fmt::format("{}:{}", host_number, port_number);
+    return {};
+}
+
+std::optional<Connection> Listener::accept() {
+    const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return std::nullopt;
+    return Connection(fd);
+}
+
+}  // namespace aerie::comm

@@ -1,0 +1,201 @@
+// Who is connected: the part of the fabric that makes, greets and loses peers. All of it runs on
+// the fabric's thread.
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "comm/ucx/ucx_fabric.h"
+
+namespace aerie::comm {
+
+void UcxFabric::begin_connect(Command* command) {
+    const int node = command->node;
+    Slot& slot = slots_[node];
+    if (slot.epoch == command->epoch && slot.connection && slot.connection.ended()) lose(node);
+    if (slot.epoch != 0 && slot.epoch == command->epoch) return finish(command, {});
+    if (command->epoch <= slot.fenced)
+        return finish(command, error("node-{} with epoch {} has been dropped, expected an epoch "
+                                     "above {}",
+                                     node, command->epoch, slot.fenced));
+    slot.fenced = command->epoch - 1;
+    if (slot.epoch != 0) lose(node);
+    if (slot.attempt && slot.attempt->epoch == command->epoch) {
+        slot.attempt->waiting.push_back(command);
+        return;
+    }
+    if (slot.attempt) give_up(node, error("node-{} has a newer epoch {}", node, command->epoch));
+
+    auto connection = Connection::connect_to(command->address);
+    if (!connection) return finish(command, connection.error());
+    auto pair = Pair::make(*ucx_, context_, ports_, node, command->epoch);
+    if (!pair) return finish(command, pair.error());
+    slot.attempt = std::make_unique<Attempt>(Attempt{command->epoch,
+                                                     command->address,
+                                                     after(kHandshakeLimitS),
+                                                     std::move(*pair),
+                                                     std::move(*connection),
+                                                     {command}});
+    Attempt& attempt = *slot.attempt;
+    attempt.connection.say(
+        {Answer::kHello, this->node(), epoch(), node, attempt.epoch, attempt.pair->address()});
+    // Edge-triggered: it is writable all the time once it is connected.
+    watch(attempt.connection.fd(), tag(Source::kAttempt, node), EPOLLIN | EPOLLOUT | EPOLLET);
+}
+void UcxFabric::go_on(int node) {
+    Attempt* attempt = slots_[node].attempt.get();
+    if (attempt == nullptr || !attempt->connection) return;
+    auto flushed = attempt->connection.flush();
+    auto heard = flushed ? attempt->connection.hear() : flushed.error();
+    if (!heard)
+        return give_up(node, error("node-{} with epoch {} does not answer at {}: {}", node,
+                                   attempt->epoch, attempt->address, heard.message()));
+    if (*heard) answered(node, **heard);
+}
+void UcxFabric::answered(int node, const Greeting& greeting) {
+    Attempt& attempt = *slots_[node].attempt;
+    const auto who =
+        fmt::format("node-{} with epoch {} at {}", node, attempt.epoch, attempt.address);
+    switch (greeting.answer) {
+        case Answer::kWelcome: {
+            if (greeting.from_node != node || greeting.from_epoch != attempt.epoch) break;
+            const Status connected = attempt.pair->connect(greeting.worker_address);
+            if (!connected) return give_up(node, connected.error());
+            unwatch(attempt.connection.fd());
+            return establish(node, std::move(attempt.pair), std::move(attempt.connection));
+        }
+        case Answer::kDuplicate:  // the other direction will do
+            attempt.connection = Connection();
+            attempt.pair.reset();
+            return;
+        case Answer::kFenced:
+            return give_up(node, error("{} has dropped node-{} with epoch {}, or knows a newer one",
+                                       who, this->node(), epoch()));
+        case Answer::kNoWorker:
+            return give_up(node, error("{} cannot open UCX", who));
+        case Answer::kStranger:
+        case Answer::kHello:
+            break;
+    }
+    give_up(node, error("another host than {} answers there", who));
+}
+void UcxFabric::give_up(int node, Status why) {
+    for (Command* command : slots_[node].attempt->waiting) finish(command, why);
+    slots_[node].attempt.reset();
+}
+void UcxFabric::expire() {
+    if (timeout_ms() < 0) return;
+    const TimePoint now = Clock::now();
+    std::erase_if(visitors_, [&](const auto& entry) { return entry.second.deadline < now; });
+    for (int node = 0; node < kMaxNodes; ++node) {
+        const Attempt* attempt = slots_[node].attempt.get();
+        if (attempt != nullptr && attempt->deadline < now)
+            give_up(node, error("node-{} with epoch {} has not answered at {} for {} s", node,
+                                attempt->epoch, attempt->address, kHandshakeLimitS));
+    }
+}
+void UcxFabric::greet(uint32_t id) {
+    const auto found = visitors_.find(id);
+    if (found == visitors_.end()) return;
+    auto heard = found->second.connection.hear();
+    if (heard && !*heard) return;  // not all of it yet
+    Connection connection = std::move(found->second.connection);
+    visitors_.erase(found);
+    unwatch(connection.fd());
+    if (!heard) return log_debug("a visitor left: {}", heard.message());
+    const Greeting& hello = **heard;
+    Answer answer = judge(hello);
+    if (answer == Answer::kWelcome) {
+        if (welcome(connection, hello)) return;
+        answer = Answer::kNoWorker;
+    }
+    connection.say({answer, node(), epoch(), hello.from_node, hello.from_epoch, ""});
+    (void)connection.flush();
+}
+Answer UcxFabric::judge(const Greeting& hello) {
+    const int node = hello.from_node;
+    if (hello.answer != Answer::kHello || !is_node(node) || node == this->node() ||
+        hello.to_node != this->node() || hello.to_epoch != epoch())
+        return Answer::kStranger;
+    Slot& slot = slots_[node];
+    if (hello.from_epoch <= slot.fenced) return Answer::kFenced;
+    if (slot.epoch == hello.from_epoch) {
+        if (!slot.connection.ended()) return Answer::kDuplicate;
+        lose(node);
+    }
+    // Both connect at once: the lower node's attempt is the one that counts.
+    const Attempt* attempt = slot.attempt.get();
+    if (attempt && attempt->epoch == hello.from_epoch && attempt->pair && this->node() < node)
+        return Answer::kDuplicate;
+    return Answer::kWelcome;
+}
+bool UcxFabric::welcome(Connection& connection, const Greeting& hello) {
+    const int node = hello.from_node;
+    Slot& slot = slots_[node];
+    if (slot.epoch != 0) lose(node);
+    if (slot.attempt && slot.attempt->epoch != hello.from_epoch)
+        give_up(node, error("node-{} has a newer epoch {}", node, hello.from_epoch));
+    auto pair = Pair::make(*ucx_, context_, ports_, node, hello.from_epoch);
+    if (!pair || !(*pair)->connect(hello.worker_address)) {
+        log_warning("node-{} with epoch {} cannot be connected: {}", node, hello.from_epoch,
+                    pair ? "its UCX address does not fit" : pair.message());
+        return false;
+    }
+    connection.say(
+        {Answer::kWelcome, this->node(), epoch(), node, hello.from_epoch, (*pair)->address()});
+    auto flushed = connection.flush();
+    if (!flushed || !*flushed) return true;  // it has gone already: nothing to say
+    establish(node, std::move(*pair), std::move(connection));
+    return true;
+}
+void UcxFabric::establish(int node, std::unique_ptr<Pair> pair, Connection connection) {
+    Slot& slot = slots_[node];
+    const uint32_t peer_epoch = pair->peer_epoch();
+    slot.fenced = peer_epoch - 1;
+    slot.fruitless = 0;
+    slot.connection = std::move(connection);
+    watch(slot.connection.fd(), tag(Source::kPeer, node), EPOLLIN | EPOLLRDHUP);
+    watch(pair->event_fd(), tag(Source::kWorker, node), EPOLLIN);
+    {
+        std::lock_guard lock(slot.mutex);
+        slot.pair = std::move(pair);
+        slot.epoch = peer_epoch;
+    }
+    connected_.push_back(node);
+    ready_.push_back(node);  // to be armed
+    tell(node, peer_epoch);
+    if (slot.attempt) {
+        for (Command* command : slot.attempt->waiting) finish(command, {});
+        slot.attempt.reset();
+    }
+}
+void UcxFabric::lose(int node) {
+    Slot& slot = slots_[node];
+    std::unique_ptr<Pair> pair;
+    {
+        std::lock_guard lock(slot.mutex);
+        pair = std::move(slot.pair);
+        slot.epoch = 0;
+    }
+    if (pair == nullptr) return;
+    unwatch(pair->event_fd());
+    pair.reset();
+    slot.connection = Connection();
+    std::erase(connected_, node);
+    tell(node, 0);
+}
+void UcxFabric::release(int port) {
+    for (int node : std::vector<int>(connected_)) {
+        bool holds;
+        {
+            std::lock_guard lock(slots_[node].mutex);
+            holds = slots_[node].pair->receives_for(port);
+        }
+        if (!holds) continue;
+        log_warning("node-{} does not finish a message to port {}, which is closed: dropped", node,
+                    port);
+        lose(node);
+    }
+}
+
+}  // namespace aerie::comm

@@ -1,0 +1,145 @@
+// The fabric of a host process: a pair for each peer, and one thread that progresses all of them,
+// greets who connects, and sleeps in epoll when nothing happens.
+//
+// Threads. Each peer's slot has a lock, held around every use of its pair: by senders, on their own
+// thread, and by the fabric's thread while it progresses. All changes of who is connected are made
+// by the fabric's thread alone, so they and the listeners' calls have one order; set_peer() and the
+// like are commands to it that the caller waits for. Private to comm/ucx.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "comm/fabric.h"
+#include "comm/ports.h"
+#include "comm/ucx/handshake.h"
+#include "comm/ucx/library.h"
+#include "comm/ucx/pair.h"
+
+namespace aerie::comm {
+
+constexpr double kHandshakeLimitS = 5;
+
+// What an epoll event is about: the kind above, a node or a visitor's number below.
+enum class Source : uint64_t { kWake, kListener, kVisitor, kAttempt, kPeer, kWorker };
+inline uint64_t tag(Source source, uint32_t id) { return static_cast<uint64_t>(source) << 32 | id; }
+
+struct Command {
+    enum class Kind { kConnect, kDrop, kRelease } kind;
+    int node = 0;  // kRelease: the port
+    uint32_t epoch = 0;
+    std::string address = {};
+    std::optional<Status> result = {};  // guarded by commands_mutex_
+};
+
+// set_peer() that goes on.
+struct Attempt {
+    uint32_t epoch;
+    std::string address;
+    TimePoint deadline;
+    std::unique_ptr<Pair> pair;  // nullptr: given way to the peer's attempt, which is awaited
+    Connection connection;
+    std::vector<Command*> waiting;
+};
+
+struct Slot {
+    std::mutex mutex;
+    std::unique_ptr<Pair> pair;      // guarded by mutex
+    std::atomic<uint32_t> epoch{0};  // of the pair; 0: not connected
+    std::atomic<bool> look{false};   // the fabric's thread shall progress it
+
+    // The fabric's thread only.
+    uint32_t fenced = 0;  // lives up to this one never come back
+    Connection connection;
+    std::unique_ptr<Attempt> attempt;
+    int fruitless = 0;  // rounds without progress in which the worker would not be armed
+};
+
+struct Visitor {
+    Connection connection;
+    TimePoint deadline;
+};
+
+class UcxFabric final : public Fabric {
+  public:
+    explicit UcxFabric(const UcxOptions& options) : options_(options) {}
+    ~UcxFabric() override;
+    Status start();
+
+    int node() const override { return options_.node; }
+    uint32_t epoch() const override { return options_.epoch; }
+    std::string address() const override { return listener_.address(); }
+    void open(int port, Receiver* receiver) override { ports_.open(port, receiver); }
+    void close(int port) override;
+    Status send(Destination to, const Message& message) override;
+    Status set_peer(int node, uint32_t epoch, const std::string& address) override;
+    void drop_peer(int node, uint32_t epoch) override;
+    uint32_t peer_epoch(int node) const override;
+    void on_peer_change(std::function<void(int, uint32_t)> listener) override;
+
+  private:
+    static bool is_node(int node) { return node >= 0 && node < kMaxNodes; }
+
+    Status make_context();
+    Status command(Command command);
+    void wake();
+    void watch(int fd, uint64_t about, uint32_t events);
+    void unwatch(int fd);
+
+    // The fabric's thread.
+    void run();
+    int timeout_ms() const;
+    void handle(uint64_t about);
+    void obey();
+    void begin_connect(Command* command);
+    void finish(Command* command, Status result);
+    void greet(uint32_t visitor);
+    Answer judge(const Greeting& hello);
+    bool welcome(Connection& connection, const Greeting& hello);
+    void go_on(int node);
+    void answered(int node, const Greeting& greeting);
+    void give_up(int node, Status why);
+    void expire();
+    void establish(int node, std::unique_ptr<Pair> pair, Connection connection);
+    void lose(int node);
+    void release(int port);
+    void service(int node);
+    void tell(int node, uint32_t epoch);
+
+    const UcxOptions options_;
+    const Ucx* ucx_ = nullptr;
+    ucp_context_h context_ = nullptr;
+    Ports ports_;
+    Listener listener_;
+    std::array<Slot, kMaxNodes> slots_;
+    int epoll_ = -1;
+    int wake_fd_ = -1;
+    std::atomic<bool> awake_{false};  // wake_fd_ has been written to
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+
+    std::mutex commands_mutex_;
+    std::condition_variable command_done_;
+    std::deque<Command*> commands_;
+
+    std::mutex listeners_mutex_;
+    std::vector<std::function<void(int, uint32_t)>> listeners_;
+    std::array<uint32_t, kMaxNodes> told_{};  // what listeners know
+
+    // The fabric's thread only.
+    std::map<uint32_t, Visitor> visitors_;
+    uint32_t next_visitor_ = 0;
+    std::vector<int> connected_;
+    std::vector<int> ready_, stalled_;  // to be progressed: now, in a millisecond
+};
+
+}  // namespace aerie::comm
