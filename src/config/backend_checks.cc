@@ -12,6 +12,14 @@ void choose_device(Config& config, CheckContext& c, const CommandLine& command_l
                command_line.card_memory == 0) {
         c.fail("bad value: --device cuda; this build has no CUDA kernels, expected auto or cpu");
     }
+    const int64_t wanted = std::ssize(nodes_here(config)) * int64_t{config.cluster.gpus_per_node};
+    if (config.device == DeviceChoice::kCuda && command_line.card_memory == 0 &&
+        machine.num_gpus > 0 && wanted > machine.num_gpus && !config.share_cards) {
+        c.fail(
+            "bad value: the nodes of this machine want {} cards, {} are here; expected fewer nodes "
+            "or gpus_per_node, or --share-cards",
+            wanted, machine.num_gpus);
+    }
 }
 
 // auto → what runs; what cannot run is refused or, with --device cpu, replaced.
@@ -59,7 +67,7 @@ void choose_kernels(Config& config, CheckContext& c) {
     }
     if (!s.enable_deterministic_inference) s.enable_deterministic_inference = cpu;
     if (cpu && config.cluster.network == Network::kRdma) {
-        c.warn("{}: with --device cpu tcp is used", c.say("cluster", "network"));
+        c.warn("{}: on CPUs tcp is used", c.say("cluster", "network"));
         config.cluster.network = Network::kTcp;
     }
 }
@@ -92,9 +100,17 @@ void check_features(Config& config, CheckContext& c) {
         c.warn("{}: this policy is not built; fcfs is used", c.say("", "schedule_policy"));
         s.schedule_policy = SchedulePolicy::kFcfs;
     }
-    if (c.sources.given("", "disable_radix_cache") && !s.disable_radix_cache) {
-        c.warn("{}: prefix reuse is not built; every prompt is computed whole",
-               c.say("", "disable_radix_cache"));
+    if (!s.disable_radix_cache) {
+        const std::string text = fmt::format(
+            "{}: prefix reuse is not built; every prompt is computed "
+            "whole",
+            c.say("", "disable_radix_cache"));
+        const bool asked = c.sources.given("", "disable_radix_cache");
+        (asked ? c.out.warnings : c.out.notes).push_back(text);
+    }
+    if (ae.enabled && ae.kv_transfer == KvTransfer::kActivePassive && !decode_is_unified(config)) {
+        c.out.notes.push_back(fmt::format("{}: every request is pushed (active)",
+                                          c.say("ae_separation", "kv_transfer")));
     }
     if (s.hicache_size_gb > 0 || !s.hicache_path.empty()) {
         c.warn("{} and {}: the outer tiers of the radix cache are not built; they are not used",
@@ -113,7 +129,11 @@ void check_backends(Config& config, const Sources& sources, const CommandLine& c
     const CommBackend best =
         config.device == DeviceChoice::kCpu ? CommBackend::kUcx : CommBackend::kNccl;
     choose_comm(config, c, "comm_backend", best, ae.comm_backend, explicit_cpu);
-    choose_comm(config, c, "kv_backend", ae.comm_backend, ae.kv_backend, explicit_cpu);
+    if (ae.kv_backend == CommBackend::kAuto) {
+        ae.kv_backend = ae.comm_backend;
+    } else {
+        choose_comm(config, c, "kv_backend", best, ae.kv_backend, explicit_cpu);
+    }
     choose_kernels(config, c);
     check_features(config, c);
 }

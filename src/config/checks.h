@@ -16,7 +16,7 @@ void check_config(const Config& config, const Sources& sources, const ModelConfi
 void check_backends(Config& config, const Sources& sources, const CommandLine& command_line,
                     const Machine& machine, Diagnostics& diagnostics);
 
-// Weights, KV pool and activations against the card.
+// Weights, KV pool and activations against the card. Tries other settings to name those that fit.
 void check_memory(const Config& config, const ModelConfig& model, const MemoryPlan& plan,
                   Diagnostics& diagnostics);
 

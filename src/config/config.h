@@ -139,6 +139,7 @@ struct Config {
 // All that is wrong or worth saying, in the order found; each entry is one line.
 struct Diagnostics {
     std::vector<std::string> errors, warnings;
+    std::vector<std::string> notes;  // for the log: what runs where a default has a choice
     bool ok() const { return errors.empty(); }
 };
 

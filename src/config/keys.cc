@@ -88,8 +88,8 @@ std::string print_config(const Config& config) {
             out +=
                 key.in_settings() ? "settings.json\n" : fmt::format("config.toml [{}]\n", section);
         }
-        out += fmt::format("  {} = {}{}{}\n", key.name, shown(key, config), key.unit[0] ? " " : "",
-                           key.unit);
+        out += fmt::format("  {} = {}{}{}\n", key.name, shown(key, config),
+                           key.unit[0] ? "  # " : "", key.unit);
     }
     out += fmt::format("command line\n  device = {}\n  in_process = {}\n  share_cards = {}\n",
                        name_of(config.device), config.in_process, config.share_cards);

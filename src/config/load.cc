@@ -55,11 +55,10 @@ class Loader {
         sources.has_settings = true;
         sources.settings_file = command_line_.config_path;
         auto text = read_file(command_line_.config_path);
-        if (!text) return fail(text.message());
-        for (const GivenValue& given :
-             parse_json_settings(command_line_.config_path, *text, errors())) {
-            apply_setting(given);
-        }
+        if (!text) return give_up(text.message());
+        const GivenFile file = parse_json_settings(command_line_.config_path, *text, errors());
+        readable &= file.readable;
+        for (const GivenValue& given : file.values) apply_setting(given);
     }
 
     void read_toml() {
@@ -67,10 +66,10 @@ class Loader {
         sources.has_toml = true;
         sources.toml_file = command_line_.ae_config_path;
         auto text = read_file(command_line_.ae_config_path);
-        if (!text) return fail(text.message());
-        for (const GivenValue& given : parse_toml(command_line_.ae_config_path, *text, errors())) {
-            apply_toml(given);
-        }
+        if (!text) return give_up(text.message());
+        const GivenFile file = parse_toml(command_line_.ae_config_path, *text, errors());
+        readable &= file.readable;
+        for (const GivenValue& given : file.values) apply_toml(given);
     }
 
     void apply_command_line() {
@@ -105,14 +104,29 @@ class Loader {
     }
 
     Sources sources;
+    bool readable = true;  // both files could be read to the end
 
   private:
+    void give_up(std::string message) {
+        readable = false;
+        fail(std::move(message));
+    }
     std::vector<std::string>& errors() { return out_.diagnostics.errors; }
     void fail(std::string message) { errors().push_back(std::move(message)); }
 
     void apply(const ConfigKey& key, const Json& value, const std::string& place) {
+        if (value.is_string()) {
+            const char* used = replacement_of_sglang_value(key.name, value.as_string());
+            if (used != nullptr) {
+                out_.diagnostics.warnings.push_back(
+                    fmt::format("{}: {}: {} is a value of SGLang; {} is used", place, key.label(),
+                                value.as_string(), used));
+                return apply(key, used, place);
+            }
+        }
         if (auto status = key.set(key, out_.config, value); !status) {
             fail(fmt::format("{}: {}: {}", place, key.label(), status.message()));
+            sources.set_bad(key);
             return;
         }
         sources.set(key, place);
@@ -141,18 +155,20 @@ class Loader {
 
     void apply_toml(const GivenValue& given) {
         const std::string at = place(sources.toml_file, given.line);
-        if (const ConfigKey* key = find_key(given.section, given.name);
-            key && !given.section.empty()) {
-            return apply(*key, given.value, at);
-        }
         const auto sections = known_sections();
-        if (std::find(sections.begin(), sections.end(), given.section) == sections.end() &&
-            !given.section.empty()) {
-            fail(fmt::format("{}: unknown table [{}]{}; expected [{}]", at, given.section,
-                             did_you_mean(given.section, sections), fmt::join(sections, "], [")));
+        const bool known_section =
+            std::find(sections.begin(), sections.end(), given.section) != sections.end();
+        if (given.name.empty()) {
+            if (!known_section) {
+                fail(fmt::format("{}: unknown table [{}]{}; expected [{}]", at, given.section,
+                                 did_you_mean(given.section, sections),
+                                 fmt::join(sections, "], [")));
+            }
             return;
         }
-        if (given.name.empty()) return;  // an empty table
+        if (!given.section.empty() && !known_section) return;  // said with the table
+        const ConfigKey* key = find_key(given.section, given.name);
+        if (key && !given.section.empty()) return apply(*key, given.value, at);
         const std::string other = other_place(false, given.section, given.name);
         const std::string label =
             given.section.empty() ? given.name : fmt::format("[{}] {}", given.section, given.name);
@@ -239,10 +255,12 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
     loader.fill_without_toml();
     Diagnostics& diagnostics = out.diagnostics;
     Config& config = out.config;
+    if (!loader.readable) return out;  // cross-checks of half a file would only mislead
     derive(config, loader.sources);
 
     const size_t before_model = diagnostics.errors.size();
-    const bool has_path = !config.model.path.empty();
+    const bool has_path =
+        !config.model.path.empty() && config.model.path.find("://") == std::string::npos;
     if (has_path) out.model = read_model_config(config.model.path, diagnostics.errors);
     const bool model_ok = has_path && diagnostics.errors.size() == before_model;
     check_config(config, loader.sources, model_ok ? &out.model : nullptr, diagnostics);

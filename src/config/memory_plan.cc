@@ -164,11 +164,14 @@ class Planner {
         });
     }
 
+    // Bytes that KV may take on a card. On a CPU, where cards are shares of one memory, a derived
+    // pool also leaves room for the activations; on a GPU mem_fraction_static is taken at its word.
     int64_t budget(const CardMemory& at) const {
-        const double bytes =
-            static_cast<double>(plan_.card_memory) * config_.settings.mem_fraction_static;
-        return std::max<int64_t>(
-            0, static_cast<int64_t>(bytes) - at.attention_weights - at.expert_weights);
+        const int64_t weights = at.attention_weights + at.expert_weights;
+        const auto within = static_cast<int64_t>(static_cast<double>(plan_.card_memory) *
+                                                 config_.settings.mem_fraction_static);
+        const int64_t room = cpu() ? plan_.card_memory - at.activations : within;
+        return std::max<int64_t>(0, std::min(within, room) - weights);
     }
 
     void size_replica(const AttentionReplica& replica) {
@@ -183,9 +186,9 @@ class Planner {
             (cpu() ? sum : smallest * replica.cp_size) / std::max<int64_t>(1, per_token_);
         int64_t tokens = tokens_fit;
         std::string reason =
-            fmt::format("{} of {} a card × mem_fraction_static {:g}, less weights",
+            fmt::format("{} of {} a card × mem_fraction_static {:g}, less weights{}",
                         fmt::format("{} tokens fit", tokens_fit), format_bytes(plan_.card_memory),
-                        config_.settings.mem_fraction_static);
+                        config_.settings.mem_fraction_static, cpu() ? " and activations" : "");
         const int64_t longest = kLongestSequencesCpu * config_.settings.context_length.value_or(0);
         if (const auto cap = config_.settings.max_total_tokens; cap && *cap < tokens) {
             tokens = *cap;

@@ -269,6 +269,17 @@ void read_generation(const std::string& path, std::vector<std::string>& errors, 
     read("repetition_penalty", into.repetition_penalty, 1e-6, 1e6);
 }
 
+// Multimodal wrappers of the class hold the language model's fields in text_config, what is common
+// to all parts beside it.
+Json language_model_of(const Json& file) {
+    if (!file["text_config"].is_object()) return file;
+    Json object = file["text_config"];
+    for (const auto& [key, value] : file.as_object()) {
+        if (key != "text_config" && object[key].is_null()) object.set(key, value);
+    }
+    return object;
+}
+
 }  // namespace
 
 int ModelConfig::num_moe_layers() const {
@@ -298,8 +309,7 @@ ModelConfig read_model_config(const std::string& folder, std::vector<std::string
         errors.push_back(fmt::format("{}: found {}, expected an object", path, json->type_name()));
         return m;
     }
-    // Multimodal wrappers of the class (Kimi) hold the language model's fields in text_config.
-    const Json& object = (*json)["text_config"].is_object() ? (*json)["text_config"] : *json;
+    const Json object = language_model_of(*json);
     Fields fields(object, path, errors);
     m.model_type = fields.text("model_type", "");
     if (fields.raw("architectures").is_array()) {

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::string_view kKeys[] = {
     "trust_remote_code",
+    "modelopt_quant",
+    "fp4_gemm_runner_backend",
     "tokenizer_mode",
     "tokenizer_worker_num",
     "skip_tokenizer_init",
@@ -205,7 +207,6 @@ constexpr std::string_view kKeys[] = {
     "debug_tensor_dump_inject",
     "rl_on_policy_target",
     "enable_attn_tp_input_scattered",
-    "scheduler_policy_config",
     "mamba_ssm_dtype",
     "max_mamba_cache_size",
     "mamba_full_memory_ratio",
@@ -215,25 +216,39 @@ constexpr std::string_view kKeys[] = {
     "ds_heavy_token_num",
     "ds_heavy_channel_type",
     "ds_sparse_decode_threshold",
-    "kv_cache_dtype_scale",
     "bf16_gemm_backend",
-    "fp8_gemm_backend",
     "fp8_gemm_runner_backend",
-    "fp4_gemm_backend",
     "stream_output",
     "sleep_on_idle",
     "incremental_streaming_output",
     "multi_item_scoring_delimiter",
     "decrypted_config_file",
-    "random_init",
-    "use_ray",
-    "enable_deterministic_all_reduce",
+};
+
+struct Value {
+    std::string_view key, value;
+    const char* used;
+};
+constexpr Value kValues[] = {
+    {"attention_backend", "fa3", "auto"},          {"attention_backend", "fa4", "auto"},
+    {"attention_backend", "flashmla", "auto"},     {"attention_backend", "cutlass_mla", "auto"},
+    {"attention_backend", "trtllm_mla", "auto"},   {"attention_backend", "triton", "auto"},
+    {"attention_backend", "torch_native", "auto"}, {"attention_backend", "flex_attention", "auto"},
+    {"attention_backend", "intel_amx", "auto"},    {"dtype", "auto", "bfloat16"},
+    {"kv_cache_dtype", "bfloat16", "bf16"},
 };
 
 }  // namespace
 
 bool is_sglang_key(std::string_view name) {
     return std::find(std::begin(kKeys), std::end(kKeys), name) != std::end(kKeys);
+}
+
+const char* replacement_of_sglang_value(std::string_view key, std::string_view value) {
+    for (const Value& known : kValues) {
+        if (key == known.key && value == known.value) return known.used;
+    }
+    return nullptr;
 }
 
 }  // namespace aerie

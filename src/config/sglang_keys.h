@@ -8,4 +8,8 @@ namespace aerie {
 
 bool is_sglang_key(std::string_view snake_case_name);
 
+// A value that SGLang has for a key of ours and aerie does not: the word that is used in its place,
+// with a warning. Null where there is none.
+const char* replacement_of_sglang_value(std::string_view key, std::string_view value);
+
 }  // namespace aerie

@@ -140,19 +140,26 @@ void check_pairs(CheckContext& c) {
         {"dp_size", "global_dp", c.config.settings.dp_size, c.config.parallel.global_dp},
     };
     for (const auto& pair : pairs) {
-        if (pair.left == pair.right) continue;
+        if (pair.left == pair.right || c.sources.bad("", pair.setting) ||
+            c.sources.bad("parallel", pair.toml)) {
+            continue;
+        }
         c.fail(
             "{}: {} but {}; expected the same number in both (in SGLang tp_size is the world "
             "size and ep_size and dp_size divide it; here the sizes multiply)",
             kSizes, c.say("", pair.setting), c.say("parallel", pair.toml));
     }
-    if (c.config.settings.enable_ae_separation != c.ae().enabled) {
+    if (c.config.settings.enable_ae_separation != c.ae().enabled &&
+        !c.sources.bad("", "enable_ae_separation") && !c.sources.bad("ae_separation", "enabled")) {
         c.fail("ae separation switch mismatch: {} but {}; expected both true or both false",
                c.say("", "enable_ae_separation"), c.say("ae_separation", "enabled"));
     }
 }
 
 void check_sizes(CheckContext& c, bool nodes_ok) {
+    for (const char* section : {"cluster", "parallel", "ae_separation"}) {
+        if (c.sources.any_bad(section)) return;
+    }
     if (!c.config.separated()) {
         check_colocated_sizes(c);
     } else if (nodes_ok) {

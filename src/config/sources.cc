@@ -1,11 +1,18 @@
 #include "config/sources.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace aerie {
 
 bool Sources::given(std::string_view section, std::string_view name) const {
     return places_.contains(find_key(section, name));
+}
+
+bool Sources::any_bad(std::string_view section) const {
+    return std::any_of(bad_.begin(), bad_.end(),
+                       [&](const ConfigKey* key) { return section == key->section; });
 }
 
 std::string Sources::describe(const Config& config, std::string_view section,

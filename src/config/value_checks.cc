@@ -41,14 +41,7 @@ void check_context(CheckContext& c) {
 
 void check_port_range(CheckContext& c) {
     const std::string& range = c.config.cluster.port_range;
-    if (range.empty()) return;
-    int first = 0, last = 0;
-    const char* end = range.data() + range.size();
-    const auto a = std::from_chars(range.data(), end, first);
-    const bool dash = a.ptr != end && *a.ptr == '-';
-    const auto b = std::from_chars(dash ? a.ptr + 1 : end, end, last);
-    if (!dash || a.ec != std::errc() || b.ec != std::errc() || b.ptr != end || first < 1 ||
-        last > 65535 || first > last) {
+    if (!range.empty() && !parse_port_range(range)) {
         c.fail("bad value: {}; expected two ports such as \"31000-31099\"",
                c.say("cluster", "port_range"));
     }
@@ -81,6 +74,13 @@ void check_identity(CheckContext& c) {
     }
 }
 
+// Two ways to write the path of one folder agree.
+bool same_folder(const std::string& left, const std::string& right) {
+    struct stat a, b;
+    return left == right || (stat(left.c_str(), &a) == 0 && stat(right.c_str(), &b) == 0 &&
+                             a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+}
+
 void check_model_path(CheckContext& c) {
     const std::string &left = c.config.settings.model_path, &right = c.config.model.path;
     if (left.empty() && right.empty()) {
@@ -91,7 +91,7 @@ void check_model_path(CheckContext& c) {
     const char* section = right.empty() ? "" : "model";
     const char* name = right.empty() ? "model_path" : "path";
     const std::string& path = right.empty() ? left : right;
-    if (left != right) {
+    if (!same_folder(left, right)) {
         c.fail("model mismatch: {} but {}; expected the same folder in both",
                c.say("", "model_path"), c.say("model", "path"));
     }
@@ -102,6 +102,18 @@ void check_model_path(CheckContext& c) {
 }
 
 }  // namespace
+
+std::optional<std::pair<int, int>> parse_port_range(const std::string& text) {
+    int first = 0, last = 0;
+    const char* end = text.data() + text.size();
+    const auto a = std::from_chars(text.data(), end, first);
+    if (a.ec != std::errc() || a.ptr == end || *a.ptr != '-') return std::nullopt;
+    const auto b = std::from_chars(a.ptr + 1, end, last);
+    if (b.ec != std::errc() || b.ptr != end || first < 1 || last > 65535 || first > last) {
+        return std::nullopt;
+    }
+    return std::pair(first, last);
+}
 
 void check_model_fits(CheckContext& c) {
     if (c.model == nullptr) return;

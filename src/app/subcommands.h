@@ -1,0 +1,12 @@
+// The subcommands of aerie, a file each. `arguments` are those after the subcommand's name; the
+// result is the exit status: 0 success, 1 failure, 2 a mistake in the configuration or the call.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace aerie {
+
+int run_check(const std::vector<std::string>& arguments);  // check.cc
+
+}  // namespace aerie

@@ -1,0 +1,138 @@
+#include "config/memory_plan.h"
+
+namespace aerie {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+ModelConfig deepseek_v3() {
+    ModelConfig m;
+    m.vocab_size = 129280;
+    m.hidden_size = 7168;
+    m.intermediate_size = 18432;
+    m.moe_intermediate_size = 2048;
+    m.num_hidden_layers = 61;
+    m.first_k_dense_replace = 3;
+    m.num_nextn_predict_layers = 1;
+    m.max_position_embeddings = 163840;
+    m.num_attention_heads = 128;
+    m.q_lora_rank = 1536;
+    m.kv_lora_rank = 512;
+    m.qk_nope_head_dim = 128;
+    m.qk_rope_head_dim = 64;
+    m.v_head_dim = 128;
+    m.n_routed_experts = 256;
+    m.num_experts_per_tok = 8;
+    m.n_shared_experts = 1;
+    m.quantization_config = Fp8Quantization{};
+    return m;
+}
+
+// One prefill node, one node of decode attention, the experts on `expert_nodes` nodes of 8 cards.
+Config cluster(int expert_nodes) {
+    Config config;
+    config.device = DeviceChoice::kCuda;
+    config.cluster.nodes = 2 + expert_nodes;
+    config.cluster.gpus_per_node = 8;
+    config.parallel.global_dp = 8;
+    config.parallel.expert_ep = 8 * expert_nodes;
+    config.ae_separation.enabled = true;
+    config.ae_separation.prefill_nodes = {"node-0"};
+    config.ae_separation.decode_attention_nodes = {"node-1"};
+    for (int i = 0; i < expert_nodes; ++i) {
+        config.ae_separation.decode_nodes.push_back(config.node_name(2 + i));
+    }
+    config.settings.context_length = 32768;
+    return config;
+}
+
+MemoryPlan plan(const Config& config, const ModelConfig& model, int64_t card_memory) {
+    return plan_memory(config, model, place(config), card_memory);
+}
+
+// model.md, section 5: all routed experts of V3 take 654 GB, an attention card at tp 1 about 20 GB,
+// the KV of a token 68.6 KiB.
+TEST(MemoryPlan, SizesOfDeepSeekV3) {
+    const Config config = cluster(1);
+    const MemoryPlan p = plan(config, deepseek_v3(), 141 * kGiB);
+    int64_t experts = 0;
+    for (const CardMemory& card : p.cards) experts += card.expert_weights;
+    EXPECT_NEAR(static_cast<double>(experts), 654e9, 1e9);
+    EXPECT_NEAR(static_cast<double>(p.cards[0].attention_weights), 20e9, 2.5e9);
+    EXPECT_EQ(p.cards[0].expert_weights, 0);
+    EXPECT_EQ(kv_bytes_per_token(config, deepseek_v3()), 61 * 1152);
+}
+
+TEST(MemoryPlan, TheKvPoolFillsWhatMemFractionLeaves) {
+    const MemoryPlan p = plan(cluster(2), deepseek_v3(), 141 * kGiB);
+    const CardMemory& card = p.cards[0];
+    const double budget = 0.85 * 141.0 * static_cast<double>(kGiB);
+    EXPECT_LE(static_cast<double>(card.attention_weights + card.kv), budget);
+    EXPECT_GE(static_cast<double>(card.attention_weights + card.kv), budget - 64 * 61 * 1152.0);
+    EXPECT_EQ(p.max_total_num_tokens % 64, 0);
+    EXPECT_EQ(p.max_total_num_tokens, p.replicas[0].num_blocks * 64);
+}
+
+TEST(MemoryPlan, ContextParallelRanksHoldDifferentBlocks) {
+    Config one = cluster(1), two = cluster(1);
+    two.parallel.attention_cp = 2;
+    two.parallel.global_dp = 4;
+    const auto tokens = [](const Config& c) {
+        return static_cast<double>(
+            plan(c, deepseek_v3(), 141 * kGiB).replicas[0].max_total_num_tokens);
+    };
+    EXPECT_NEAR(tokens(two) / tokens(one), 2.0, 0.01);
+}
+
+TEST(MemoryPlan, MaxTotalTokensIsACap) {
+    Config config = cluster(1);
+    config.settings.max_total_tokens = 10000;
+    const MemoryPlan p = plan(config, deepseek_v3(), 141 * kGiB);
+    EXPECT_EQ(p.max_total_num_tokens, 10000 / 64 * 64);
+    EXPECT_THAT(p.reason, testing::HasSubstr("max_total_tokens"));
+}
+
+TEST(MemoryPlan, MaxRunningRequestsIsSharedAmongTheReplicas) {
+    Config config = cluster(1);
+    config.settings.max_running_requests = 100;
+    const MemoryPlan p = plan(config, deepseek_v3(), 141 * kGiB);
+    EXPECT_EQ(p.replicas[0].max_running_requests, 100 / 8);
+    config.settings.max_running_requests = 1;
+    EXPECT_EQ(plan(config, deepseek_v3(), 141 * kGiB).replicas[0].max_running_requests, 1);
+}
+
+TEST(MemoryPlan, ACpuPoolStopsAtEightLongestSequences) {
+    Config config = cluster(1);
+    config.device = DeviceChoice::kCpu;
+    config.settings.context_length = 1024;
+    const MemoryPlan p = plan(config, deepseek_v3(), 400 * kGiB);
+    EXPECT_EQ(p.max_total_num_tokens, 8 * 1024);
+    EXPECT_THAT(p.reason, testing::HasSubstr("8 × context_length"));
+}
+
+TEST(MemoryPlan, WithMtpOneMoreLayer) {
+    Config config = cluster(1);
+    config.settings.enable_mtp = true;
+    EXPECT_EQ(kv_bytes_per_token(config, deepseek_v3()), 62 * 1152);
+}
+
+TEST(MemoryPlan, NothingIsLeftForKv) {
+    const MemoryPlan p = plan(cluster(1), deepseek_v3(), 10 * kGiB);
+    EXPECT_EQ(p.max_total_num_tokens, 0);
+}
+
+TEST(Bytes, ReadAndWritten) {
+    EXPECT_EQ(parse_bytes("141G"), 141 * kGiB);
+    EXPECT_EQ(parse_bytes("80GiB"), 80 * kGiB);
+    EXPECT_EQ(parse_bytes("1.5GB"), 3 * kGiB / 2);
+    EXPECT_EQ(parse_bytes("512M"), kGiB / 2);
+    EXPECT_EQ(parse_bytes("1T"), 1024 * kGiB);
+    EXPECT_EQ(parse_bytes("4096"), 4096);
+    for (const char* text : {"", "G", "12X", "-1G", "0", "1 G"})
+        EXPECT_EQ(parse_bytes(text), 0) << text;
+    EXPECT_EQ(format_bytes(3 * kGiB / 2), "1.5 GiB");
+    EXPECT_EQ(format_bytes(100), "100 B");
+}
+
+}  // namespace
+}  // namespace aerie

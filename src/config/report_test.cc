@@ -1,0 +1,81 @@
+#include "config/report.h"
+
+#include "config/example.h"
+
+namespace aerie {
+namespace {
+
+LoadedConfig shipped(const std::string& name,
+                     std::vector<std::pair<std::string, std::string>> flags = {}) {
+    CommandLine line;
+    line.config_path = "configs/" + name + "/settings.json";
+    line.ae_config_path = "configs/" + name + "/config.toml";
+    line.device = DeviceChoice::kCpu;
+    line.overrides = std::move(flags);
+    LoadedConfig loaded = load_config(line, {.memory_free = int64_t{8} << 30});
+    EXPECT_TRUE(loaded.diagnostics.ok()) << testing::PrintToString(loaded.diagnostics.errors);
+    return loaded;
+}
+
+TEST(Report, StartUpLinesOfFourNodes) {
+    const LoadedConfig l = shipped("four-node");
+    EXPECT_EQ(attention_group_line(l.config),
+              "[AE-SEP] Attention group: tp=4, cp=2, nodes=node-0,node-1");
+    EXPECT_EQ(expert_group_line(l.config),
+              "[AE-SEP] Expert group: ep=8, dp=2, nodes=node-2,node-3");
+    EXPECT_EQ(kv_transfer_line(l.config),
+              "[AE-SEP] KV transfer backend: ucx, mode: active_passive");
+    EXPECT_EQ(replicas_line(l.placement),
+              "replicas: 2 prefill (tp 4, cp 2), 2 decode (tp 4, cp 2), 2 expert copies (ep 8)");
+}
+
+TEST(Report, WithSeparationOff) {
+    const LoadedConfig l = shipped("four-node", {{"enable-ae-separation", "false"}});
+    EXPECT_EQ(
+        disabled_line(l.config, l.placement),
+        "[AE-SEP] AE separation is disabled: attention and experts share 32 cards (4 replicas, 4 "
+        "expert copies).");
+}
+
+TEST(Report, PlacementTableHasALineForEachNodeAndRole) {
+    const std::string table = placement_table(shipped("four-node"));
+    EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 1 + 6) << table;
+    EXPECT_THAT(table, testing::ContainsRegex("node-3 +host node-3 +decode +24-31 +0-7 +"));
+    EXPECT_THAT(table, testing::ContainsRegex("node-3 +host node-3 +expert +8-15 +0-7 +"));
+}
+
+TEST(Report, SizesLineIsSglangs) {
+    EXPECT_EQ(sizes_line(
+                  shipped("demo", {{"max-total-tokens", "65536"}, {"max-running-requests", "16"}})),
+              "max_total_num_tokens=65536, chunked_prefill_size=2048, max_running_requests=16, "
+              "context_len=32768");
+}
+
+// Thirty-two ranks on a small machine: a pool a replica, together no more than the machine has.
+TEST(Report, FourNodesFitASmallMachine) {
+    const LoadedConfig l = shipped("four-node");
+    int64_t sum = 0;
+    for (const CardMemory& card : l.memory.cards) sum += card.used();
+    EXPECT_LT(sum, int64_t{8} << 30);
+    EXPECT_GT(l.memory.max_total_num_tokens, 32768);
+}
+
+TEST(Report, JsonHoldsConfigPlacementAndMemory) {
+    const Json json = loaded_to_json(shipped("two-node"));
+    EXPECT_EQ(json["ok"], Json(true));
+    EXPECT_EQ(json["config"]["settings"]["tp_size"], Json(2));
+    EXPECT_EQ(json["placement"]["replicas"].as_array().size(), 6u);
+    EXPECT_EQ(json["placement"]["replicas"].as_array()[5]["ranks"].dump(), "[12,13,14,15]");
+    EXPECT_EQ(json["memory"]["cards"].as_array().size(), 16u);
+}
+
+TEST(Example, NamesEveryKeyOfToml) {
+    const std::string text = example_toml("models/demo");
+    for (const char* name :
+         {"nodes = 3", "port_range", "decode_tp", "exchange_timeout_s", "max_seq_len"}) {
+        EXPECT_THAT(text, testing::HasSubstr(name));
+    }
+}
+
+}  // namespace
+}  // namespace aerie
