@@ -64,6 +64,10 @@ void choose_kernels(Config& config, CheckContext& c) {
             s.attention_backend = AttentionBackend::kFlashinfer;
         }
         if (s.expert_backend == ExpertBackend::kAuto) s.expert_backend = ExpertBackend::kDeepGemm;
+        c.out.notes.push_back(
+            fmt::format("expert_backend = {}: cutlass and deep_gemm both name the "
+                        "CUTLASS-based DeepGEMM kernels",
+                        name_of(s.expert_backend)));
     }
     if (!s.enable_deterministic_inference) s.enable_deterministic_inference = cpu;
     if (cpu && config.cluster.network == Network::kRdma) {

@@ -1,5 +1,7 @@
 #include "config/memory_plan.h"
 
+#include "config/checks.h"
+
 namespace aerie {
 namespace {
 
@@ -119,6 +121,47 @@ TEST(MemoryPlan, WithMtpOneMoreLayer) {
 TEST(MemoryPlan, NothingIsLeftForKv) {
     const MemoryPlan p = plan(cluster(1), deepseek_v3(), 10 * kGiB);
     EXPECT_EQ(p.max_total_num_tokens, 0);
+}
+
+std::string memory_error(const Config& config, int64_t card_memory) {
+    Config complete = config;
+    complete.ae_separation.decode_tp = config.parallel.attention_tp;
+    complete.ae_separation.decode_cp = config.parallel.attention_cp;
+    Diagnostics diagnostics;
+    check_memory(complete, deepseek_v3(), plan(complete, deepseek_v3(), card_memory), diagnostics);
+    return diagnostics.errors.empty() ? "" : diagnostics.errors[0];
+}
+
+TEST(NotEnoughMemory, NamesMoreExpertNodes) {
+    EXPECT_EQ(memory_error(cluster(1), 141 * kGiB), "");
+    const std::string text = memory_error(cluster(1), 80 * kGiB);
+    EXPECT_THAT(text,
+                testing::StartsWith("not enough memory: node-2 card 0 has 80.0 GiB; attention "
+                                    "weights 0 B + expert weights 76.1 GiB"));
+    EXPECT_THAT(text,
+                testing::HasSubstr("ep_size = 16 in settings.json with expert_ep = 16, nodes = 4 "
+                                   "and 2 names in decode_nodes in config.toml"));
+    EXPECT_EQ(memory_error(cluster(2), 80 * kGiB), "");
+}
+
+TEST(NotEnoughMemory, NamesASmallerFractionAndAShorterChunk) {
+    Config config = cluster(2);
+    config.settings.mem_fraction_static = 0.99;
+    config.settings.chunked_prefill_size = 16384;
+    const std::string text = memory_error(config, 80 * kGiB);
+    EXPECT_THAT(text, testing::HasSubstr("would fit: mem_fraction_static = 0."));
+    EXPECT_THAT(text, testing::HasSubstr("or max_total_tokens = "));
+}
+
+TEST(NotEnoughMemory, NamesALargerTp) {
+    Config config = cluster(2);
+    config.settings.chunked_prefill_size = 2048;
+    const std::string text = memory_error(config, 22 * kGiB);
+    EXPECT_THAT(text, testing::HasSubstr("not enough memory"));
+    EXPECT_THAT(
+        memory_error(cluster(8), 22 * kGiB),
+        testing::HasSubstr("tp_size = 2 and dp_size = 4 in settings.json with attention_tp = 2 "
+                           "and global_dp = 4 in config.toml"));
 }
 
 TEST(Bytes, ReadAndWritten) {
