@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "cache/block_pool.h"
@@ -28,8 +27,8 @@ class KvBlocks {
         return static_cast<int>((num_tokens + page_size_ - 1) / page_size_);
     }
 
-    // Tokens. What is free counts as the fullest rank's, times cp: a sequence fills the ranks in
-    // turn, so it can use no more.
+    // Tokens. Free is what one more sequence can use: it fills the ranks in turn, so the fullest
+    // rank's free blocks count for all.
     int64_t capacity() const { return int64_t{pools_[0].num_blocks()} * cp() * page_size_; }
     int64_t free_tokens() const;
     int64_t used_tokens() const;  // blocks in use of all ranks, times page_size
@@ -37,13 +36,12 @@ class KvBlocks {
     // Lengthens a sequence's list to `num_blocks`; leaves it as it is, and false, where a rank has
     // too few. A list that is long enough stays.
     bool extend(std::vector<int32_t>& blocks, int num_blocks);
-    // Would extend() of all these lists, by this many blocks each, succeed together? Counts first,
-    // then asks: begin with a fresh Demand for each plan.
+    // What several extend() calls would take together.
     struct Demand {
         std::vector<int32_t> per_rank;  // [cp] blocks
+        void add(int have, int want);   // the lengths of one list before and after
     };
     Demand no_demand() const { return {std::vector<int32_t>(pools_.size(), 0)}; }
-    void add_demand(Demand& demand, int have, int want) const;
     bool fits(const Demand& demand) const;
 
     // Gives a sequence's blocks back and empties the list.

@@ -3,9 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "base/result.h"
+#include "comm/fabric.h"
 #include "exchange/phase.h"
+#include "metrics/components.h"
 #include "tensor/view.h"
 
 namespace aerie::exchange {
@@ -26,13 +31,38 @@ class AttentionSide {
     virtual ~AttentionSide() = default;
 
     // Sends each row once to each expert rank that holds one of its experts. The arguments are
-    // copied: they may be reused when it returns. The slot must be free. Does not wait for a peer.
+    // copied: they may be reused when it returns. The slot must be free. Does not wait for a peer:
+    // what cannot be sent now is sent when its expert rank, or another copy of it, is there.
     // rows = 0 is allowed and sends nothing.
     virtual Status dispatch(const Dispatch& dispatch) = 0;
 
     // Waits for what came of the slot's dispatch and adds it to `sum`, f32 [rows, hidden], in
-    // ascending expert rank. Frees the slot. The error says who waited for whom and how long.
+    // ascending expert rank. Frees the slot, also where it fails. The error says who waited for
+    // whom, for which layer and microbatch, and how long.
     virtual Status combine(int slot, View sum) = 0;
+
+    // Frees all slots after a step that failed; what comes of them later is dropped.
+    virtual void reset() = 0;
 };
+
+struct AttentionSideOptions {
+    int attention_rank = 0;  // numbered over the cluster
+    comm::Fabric* fabric = nullptr;
+    DType compute = DType::kBF16;
+    int hidden = 0;
+    int topk = 0;
+    int max_rows = 0;                // of one dispatch
+    std::vector<int> expert_begin;   // [ep + 1]: expert rank r holds experts begin[r] … begin[r+1]-1
+    std::vector<std::vector<comm::Destination>> copies;  // [expert_dp][ep]: where each rank listens
+    int first_copy = 0;              // the copy that this replica prefers
+    double timeout_s = 30;           // the longest wait for a combine
+    // Called while waiting: runs work of an expert rank of this process, if some is there, and tells
+    // whether it did. May be empty.
+    std::function<bool()> help;
+    metrics::AttentionMetrics metrics;
+};
+
+// Opens the rank's port on the fabric; the fabric must outlive it.
+std::unique_ptr<AttentionSide> make_attention_side(AttentionSideOptions options);
 
 }  // namespace aerie::exchange

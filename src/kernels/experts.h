@@ -29,9 +29,10 @@ class ExpertWorkspace {
     ExpertWorkspace(ExpertWorkspace&&) noexcept;
     ExpertWorkspace& operator=(ExpertWorkspace&&) noexcept;
 
-  private:
-    friend struct ExpertRun;
     struct Impl;
+    Impl& impl() { return *impl_; }
+
+  private:
     std::unique_ptr<Impl> impl_;
 };
 

@@ -56,6 +56,7 @@ class LinearWeight {
     int64_t k_ = 0;
     DType compute_ = DType::kBF16;
     DType storage_ = DType::kBF16;
+    int64_t first_run_ = 0;  // FP8: length in K of the first run of one scale
     Buffer data_;
     Buffer scales_;
 };

@@ -1,10 +1,13 @@
 // Rotary position embedding of adjacent pairs, with YaRN.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <mutex>
+#include <vector>
 
+#include "base/check.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 #include "tensor/view.h"
@@ -26,10 +29,9 @@ struct RopeParams {
 // 0.1 · mscale · ln(factor) + 1, and 1 where factor <= 1.
 double yarn_mscale(double factor, double mscale);
 
-// The frequencies and their cosines and sines at each position below max_position, in float32:
-// 512 bytes a position at dim 64, so share one. Computed when made: angle = f32(position) · f32(frequency)
-// in fp32, as the reference does, and its cosine and sine times the attention factor
-// yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim). Immutable, any thread.
+// The cosines and sines of each position below max_position, in float32, times the attention factor
+// yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim). angle = position · frequency in fp32,
+// as the reference has it. 4 · dim bytes a position, filled when first asked for; share one. Any thread.
 class RopeTable {
   public:
     RopeTable(const RopeParams& params, int64_t max_position);
@@ -37,12 +39,22 @@ class RopeTable {
     int dim() const { return dim_; }
     int64_t max_position() const { return max_position_; }
     const float* cos_sin(int64_t position) const {  // [dim]: cos, sin of pair 0, of pair 1, …
+        CHECK(0 <= position && position < max_position_, "position {} of {}", position,
+              max_position_);
+        if (!ready_[position / kFill].load(std::memory_order_acquire)) fill(position / kFill);
         return table_.as<float>() + position * dim_;
     }
 
   private:
+    static constexpr int64_t kFill = 256;  // positions that are computed together
+    void fill(int64_t part) const;
+
     int dim_;
     int64_t max_position_;
+    float factor_ = 1.0f;
+    std::vector<float> frequencies_;
+    mutable std::mutex filling_;
+    std::unique_ptr<std::atomic<bool>[]> ready_;
     Buffer table_;
 };
 

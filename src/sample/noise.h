@@ -27,9 +27,9 @@ inline uint64_t noise_bits(uint64_t base, int32_t id) {
     return mix64(base + (static_cast<uint64_t>(id) + 1) * 0x9e3779b97f4a7c15u);
 }
 
-// Uniform in (0, 1), a multiple of 2^-53 plus half of it: neither 0 nor 1.
+// Uniform in (0, 1): (k + 1/2) / 2^52, which doubles hold exactly, so neither 0 nor 1.
 inline double noise_uniform(uint64_t bits) {
-    return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
+    return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
 }
 
 // Standard Gumbel noise of an id: -log(-log(u)).

@@ -1,9 +1,9 @@
 // Sampler: a row of logits → a token.
 //
 // token = argmax over the kept ids of logit/temperature + gumbel(seed, choice, position, id), which
-// draws from softmax(logit/temperature) restricted to the kept ids. The noise belongs to the id, not
-// to its rank among the kept: filters do not move it, and an MTP draft that draws with the same key
-// as the check agrees as often as the two distributions allow.
+// draws from softmax(logit/temperature) restricted to the kept ids. The noise belongs to the id,
+// not to its rank among the kept: filters do not move it, and an MTP draft that draws with the same
+// key as the check agrees as often as the two distributions allow.
 //
 // Kept are the ids that pass all of these, each judged on the whole softmax(logit/temperature), as
 // SGLang does:  top_k: the k most probable;  top_p: those before which less than top_p, or exactly
@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -34,21 +33,18 @@ class Sampler {
     explicit Sampler(const SamplerOptions& options);
     ~Sampler();
 
-    // logits: [vocab_size], f32. num_output: tokens the request has gained before this one; below
-    // min_new_tokens eos and stop ids are not sampled. position: of the drawn token in the sequence.
-    // An error where a logit is NaN or +infinity, or where no id is left.
+    // logits: [vocab_size], f32; -infinity rules an id out. num_output: tokens the request has
+    // gained before this one; below min_new_tokens eos and stop ids are not sampled. position: of
+    // the drawn token in the sequence. A temperature below 1e-6 takes the largest logit, of several
+    // the lowest id. An error where a logit is NaN or +infinity, or where no id is left.
     Result<int32_t> sample(const float* logits, const SamplingParams& params, int num_output,
                            int64_t position);
 
   private:
-    struct Scratch;
-    Status prepare(const float* logits, const SamplingParams& params, int num_output);
-    void keep(const SamplingParams& params);
-    int32_t draw_among_kept(const SamplingParams& params, int64_t position);
-    int32_t draw_among_all(const SamplingParams& params, int64_t position);
+    struct Row;
 
     SamplerOptions options_;
-    std::unique_ptr<Scratch> scratch_;
+    std::unique_ptr<Row> row_;
 };
 
 // A 64-bit hash of a row's bits, [vocab_size] f32: the test hook by which results are compared.

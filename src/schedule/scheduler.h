@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -36,6 +35,7 @@ struct SchedulerOptions {
     int chunked_prefill_size = 8192;  // new tokens a step, a multiple of page_size; -1: off
     int max_prefill_tokens = 16384;   // new tokens a step with chunking off; one prompt may be more
     double schedule_conservativeness = 1.0;
+    int decode_reserve = 512;  // decode: tokens of growth of each request that offers keep free
     int num_drafts = 0;  // MTP: positions a decode step computes beside the first. With drafts a
                          // plan is empty while a step runs, because its gain is not known
     std::vector<int32_t> eos_ids;
@@ -43,10 +43,10 @@ struct SchedulerOptions {
 
 struct Counts {
     int num_running = 0;
-    int num_waiting = 0;     // unified, prefill: the queue; decode: expected and queued
-    int num_queued = 0;      // decode: announced, waiting for blocks
-    int num_offered = 0;     // decode: waiting for KV
-    int num_prefilled = 0;   // prefill: waiting for the acknowledgement
+    int num_waiting = 0;    // unified, prefill: the queue; decode: expected and queued
+    int num_queued = 0;     // decode: announced, waiting for blocks
+    int num_offered = 0;    // decode: waiting for KV
+    int num_prefilled = 0;  // prefill: waiting for the acknowledgement
     int64_t used_tokens = 0;
     int64_t capacity = 0;
     int64_t free_tokens = 0;
@@ -61,8 +61,9 @@ class Scheduler {
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
-    // Every flavour. A request that comes back after a retraction has its output in the prompt, as
-    // its last `num_output` tokens; sampling is as the client sent it. The error, for the client,
+    // Every flavour. A request that comes back to a prefill replica after a retraction has its
+    // output in the prompt, as its last `num_output` tokens; sampling is as the client sent it. (A
+    // decode replica keeps what it retracted; it is announced() again.) The error, for the client,
     // says why the request can never fit, with the numbers; a known id is an error too.
     Status add(const Request& request, int num_output = 0);
     // Its tokens are not wanted any more; unknown ids are ignored. Steps that are planned keep it.
@@ -88,7 +89,8 @@ class Scheduler {
     // Transfer may still touch the blocks of this request; false for unknown ids.
     bool is_held(RequestId id) const;
 
-    // Decode: the prefill replica has announced it: it queues for blocks. Unknown ids are ignored.
+    // Decode: the prefill replica has announced it: it queues for blocks, behind those announced
+    // before, retracted ones in front. Unknown ids are ignored.
     void announced(RequestId id);
     // Decode: the requests that have just got blocks for their KV (all positions of the prompt),
     // in queue order. Read the blocks with find().
@@ -106,24 +108,28 @@ class Scheduler {
 
   private:
     Sequence* get(RequestId id);
-    bool runs_prefill() const { return options_.flavour != Flavour::kDecode; }
-    int64_t expected_growth(const Sequence& sequence) const;
+    bool step_runs() const { return planned_steps_ > ended_steps_; }
 
+    // plan_prefill.cc
     void plan_prefill(Plan& plan);
     int64_t admission_budget() const;
-    bool admit(Sequence& sequence, int64_t& budget);
-    int plan_chunk(Plan& plan, Sequence& sequence, int room);
+    int64_t growth(const Sequence& sequence) const;
+    void plan_chunk(Plan& plan, Sequence& sequence, int num_tokens);
 
+    // plan_decode.cc
     void plan_decode(Plan& plan);
+    int decode_width(const Sequence& sequence) const;
     int blocks_wanted(const Sequence& sequence) const;
-    bool make_room(Plan& plan);
+    bool make_room(Plan& plan, std::vector<Sequence*>& batch);
     void retract(Plan& plan, Sequence& sequence);
-    void commit(Plan& plan);
 
-    void gain(Sequence& sequence, std::span<const int32_t> tokens, TokenOut& out);
+    // handover.cc
+    bool can_offer(const Sequence& sequence) const;
+
+    TokenOut gain(Sequence& sequence, std::span<const int32_t> tokens);
+    FinishReason judge(const Sequence& sequence) const;
     void enqueue(Sequence& sequence);
     void end(Sequence& sequence);
-    void leave_lists(Sequence& sequence);
     void sweep();
 
     SchedulerOptions options_;
@@ -131,7 +137,7 @@ class Scheduler {
     NewTokenRatio ratio_;
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<std::unique_ptr<Sequence>> ended_;  // until their blocks are free
-    std::vector<Sequence*> queue_;    // waiting (decode: queued), retracted first, then by order
+    std::vector<Sequence*> queue_;    // waiting or queued: retracted first, then by order
     std::vector<Sequence*> running_;  // by their start
     uint64_t next_order_ = 1;
     uint64_t planned_steps_ = 0;

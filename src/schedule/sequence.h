@@ -31,6 +31,7 @@ struct Sequence {
     int output_limit = 0;  // max_new_tokens, or less where the KV cache holds less
 
     int num_planned = 0;    // positions whose KV is present or comes with a planned step
+    int prefill_end = 0;    // those below it are computed as prefill; set when it starts
     int num_in_flight = 0;  // tokens that running or planned steps will sample
     int num_cached = 0;     // of the positions, those found in the prefix cache when it started
 
@@ -46,8 +47,9 @@ struct Sequence {
 
     int num_output() const { return static_cast<int>(tokens.size()) - num_prompt; }
     int num_tokens() const { return static_cast<int>(tokens.size()) + num_in_flight; }
-    // Tokens it may still gain, those in flight not counted again.
+    // Tokens it may still gain beside those in flight.
     int num_remaining() const { return output_limit - num_output() - num_in_flight; }
+    bool prefilling() const { return num_planned < prefill_end; }
 };
 
 }  // namespace aerie::schedule

@@ -27,8 +27,9 @@ struct BasicView {
     template <typename Void>
     BasicView(Void* address, DType type, int64_t num_rows, int64_t num_cols)
         : BasicView(address, type, num_rows, num_cols, num_cols) {}
-    BasicView(const BasicView<std::byte>& other)  // NOLINT: a View is a ConstView
-        requires(!std::is_same_v<Byte, std::byte>)
+    template <typename Other>  // NOLINTNEXTLINE: a View is a ConstView
+        requires(std::is_same_v<Other, std::byte> && !std::is_same_v<Byte, std::byte>)
+    BasicView(const BasicView<Other>& other)
         : BasicView(other.data, other.dtype, other.rows, other.cols, other.row_stride) {}
 
     bool empty() const { return rows == 0 || cols == 0; }

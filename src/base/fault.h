@@ -1,0 +1,36 @@
+// Planted faults: a test hook that breaks one thing on purpose, to show that the exactness tests see
+// it. None is planted in a normal run; the check is one relaxed load.
+#pragma once
+
+#include <atomic>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace aerie {
+
+enum class Fault : int {
+    kNone = 0,
+    kExpertDropped,   // an expert rank leaves out one of its experts in one layer
+    kKvBlockZeroed,   // the first KV block of a request is zeroed before decode
+    kCombineLost,     // the rows of one expert rank are not added in one layer
+    kRoundingMoved,   // the sum of one layer's experts is rounded before it is added
+};
+
+inline std::atomic<int> planted_fault{0};  // of the process
+
+inline bool fault_planted(Fault fault) {
+    return planted_fault.load(std::memory_order_relaxed) == static_cast<int>(fault);
+}
+
+inline Result<Fault> parse_fault(std::string_view name) {
+    if (name == "none") return Fault::kNone;
+    if (name == "expert_dropped") return Fault::kExpertDropped;
+    if (name == "kv_block_zeroed") return Fault::kKvBlockZeroed;
+    if (name == "combine_lost") return Fault::kCombineLost;
+    if (name == "rounding_moved") return Fault::kRoundingMoved;
+    return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
+                 "combine_lost or rounding_moved", name);
+}
+
+}  // namespace aerie

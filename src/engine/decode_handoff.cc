@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "engine/handoff.h"
+
+namespace aerie::engine {
+namespace {
+
+constexpr size_t kMaxTombstones = 4096;
+
+// A decode replica: requests enter with their KV, pushed by a prefill replica into blocks that were
+// reserved for it. Only this side talks to the client.
+class DecodeHandoff final : public KvHandoff {
+  public:
+    DecodeHandoff(schedule::Scheduler& scheduler, transfer::DecodeSideOptions options)
+        : scheduler_(scheduler), pools_(options.pools), num_prefill_(options.prefill.size()),
+          prefill_nodes_(options.prefill), fabric_(options.fabric),
+          side_(transfer::make_decode_side(std::move(options))) {}
+
+    void add(const Request& request) override {
+        const auto tombstone = std::find_if(tombstones_.begin(), tombstones_.end(),
+                                            [&](const auto& t) { return t.first == request.id; });
+        if (tombstone != tombstones_.end()) {
+            tell(request.id, tombstone->second);
+            tombstones_.erase(tombstone);
+            early_.erase(request.id);
+            return;
+        }
+        if (Status added = scheduler_.add(request); !added) return tell(request.id, added.message());
+        requests_[request.id].request = request;
+        if (const auto early = early_.find(request.id); early != early_.end()) {
+            announced(early->second);
+            early_.erase(early);
+        }
+    }
+
+    void abort(RequestId id) override { give_up(id, "the request was cancelled"); }
+
+    void fail(RequestId id, const std::string& why) override {
+        tell(id, why);
+        give_up(id, why);
+    }
+
+    void receive(std::vector<TokenOut>& out) override {
+        for (auto& event : side_->poll()) handle(event);
+        out.insert(out.end(), told_.begin(), told_.end());
+        told_.clear();
+    }
+
+    void planned(const schedule::Plan& plan, std::vector<TokenOut>& out) override {
+        for (const auto& retracted : plan.retracted) send_back(retracted);
+        make_offers();
+        out.insert(out.end(), told_.begin(), told_.end());
+        told_.clear();
+    }
+
+    void layer_done(int, int) override {}
+
+    void sampled(std::vector<TokenOut>& out) override {
+        for (const TokenOut& token : out) {
+            if (token.finish != FinishReason::kNone) requests_.erase(token.id);
+        }
+    }
+
+  private:
+    struct Known {
+        Request request;
+        uint32_t attempt = 0;      // 0: not announced
+        int prefill_replica = 0;   // of this attempt
+        bool offered = false;      // the transfer holds its blocks
+    };
+
+    void handle(transfer::DecodeEvent& event) {
+        using Kind = transfer::DecodeEvent::Kind;
+        switch (event.kind) {
+            case Kind::kAnnounced: announced(event); break;
+            case Kind::kReady: ready(event); break;
+            case Kind::kCancelled: cancelled(event); break;
+            case Kind::kReleased: scheduler_.release(event.id); break;
+        }
+    }
+
+    void announced(const transfer::DecodeEvent& event) {
+        const auto known = requests_.find(event.id);
+        if (known == requests_.end()) {
+            // The announcement has overtaken the request, or the request has ended here: then its
+            // prefill replica hears of it from the frontend.
+            if (early_.size() < kMaxTombstones) early_[event.id] = event;
+            return;
+        }
+        known->second.attempt = event.attempt;
+        known->second.prefill_replica = event.prefill_replica;
+        scheduler_.announced(event.id);
+    }
+
+    void make_offers() {
+        for (const RequestId id : scheduler_.take_offers()) {
+            const schedule::Sequence* sequence = scheduler_.find(id);
+            const auto known = requests_.find(id);
+            if (sequence == nullptr || known == requests_.end()) continue;
+            known->second.offered = true;
+            side_->offer(id, known->second.attempt, known->second.prefill_replica,
+                         static_cast<int>(sequence->tokens.size()), sequence->blocks);
+        }
+    }
+
+    void ready(transfer::DecodeEvent& event) {
+        const auto known = requests_.find(event.id);
+        if (known == requests_.end() || event.first.tokens.empty()) return;
+        if (fault_planted(Fault::kKvBlockZeroed)) [[unlikely]] zero_first_block(event.id);
+        auto started = scheduler_.start_decode(event.id, event.first.tokens.front());
+        side_->acknowledge(event.id);
+        known->second.offered = false;
+        if (!started) return;
+        started->cached_tokens = event.first.cached_tokens;
+        started->logits_hashes = std::move(event.first.logits_hashes);
+        if (started->finish != FinishReason::kNone) requests_.erase(known);
+        told_.push_back(*std::move(started));
+    }
+
+    void cancelled(const transfer::DecodeEvent& event) {
+        const auto known = requests_.find(event.id);
+        if (known == requests_.end()) {
+            tombstones_.emplace_back(event.id, event.why);
+            if (tombstones_.size() > kMaxTombstones) tombstones_.pop_front();
+            return;
+        }
+        if (known->second.attempt != 0 && known->second.attempt != event.attempt) return;
+        // Past the handoff it no longer needs its prefill replica.
+        if (known->second.attempt != 0 && !known->second.offered &&
+            scheduler_.find(event.id) != nullptr &&
+            scheduler_.find(event.id)->state == schedule::State::kRunning) {
+            return;
+        }
+        fail(event.id, event.why);
+    }
+
+    void tell(RequestId id, const std::string& why) {
+        told_.push_back({.id = id,
+                         .tokens = {},
+                         .finish = FinishReason::kAbort,
+                         .error = why,
+                         .logits_hashes = {}});
+    }
+
+    void give_up(RequestId id, const std::string& why) {
+        early_.erase(id);
+        const auto known = requests_.find(id);
+        if (known == requests_.end()) return;
+        scheduler_.abort(id);
+        if (known->second.offered || known->second.attempt != 0) {
+            side_->cancel(id, known->second.attempt, known->second.prefill_replica, why);
+        }
+        if (!known->second.offered && scheduler_.is_held(id)) scheduler_.release(id);
+        requests_.erase(known);
+    }
+
+    // Prompt and output so far become the prompt of a new attempt, on a prefill replica that lives.
+    void send_back(const schedule::Retracted& retracted) {
+        const auto known = requests_.find(retracted.id);
+        if (known == requests_.end()) return;
+        Request again = known->second.request;
+        again.prompt = retracted.tokens;
+        for (size_t i = 0; i < num_prefill_; ++i) {
+            again.prefill_replica =
+                static_cast<int>((known->second.request.prefill_replica + i) % num_prefill_);
+            if (fabric_->peer_epoch(prefill_nodes_[again.prefill_replica].node) == 0) continue;
+            if (side_->retract(again, known->second.attempt + 1, retracted.num_output)) {
+                known->second.attempt = 0;
+                return;
+            }
+        }
+        fail(retracted.id, "the request was retracted and no prefill host lives to compute it again");
+    }
+
+    void zero_first_block(RequestId id) {
+        const schedule::Sequence* sequence = scheduler_.find(id);
+        if (sequence == nullptr || sequence->blocks.empty()) return;
+        const transfer::Pool& pool = pools_.front();
+        for (std::byte* layer : pool.layers) {
+            std::memset(layer + sequence->blocks[0] * pool.block_bytes(), 0, pool.block_bytes());
+        }
+    }
+
+    schedule::Scheduler& scheduler_;
+    const std::vector<transfer::Pool> pools_;
+    const size_t num_prefill_;
+    const std::vector<comm::Destination> prefill_nodes_;
+    comm::Fabric* const fabric_;
+    std::unique_ptr<transfer::DecodeSide> side_;
+    std::unordered_map<RequestId, Known> requests_;
+    std::unordered_map<RequestId, transfer::DecodeEvent> early_;      // announced, not yet known
+    std::deque<std::pair<RequestId, std::string>> tombstones_;        // cancelled, not yet known
+    std::vector<TokenOut> told_;                                      // for the next publication
+};
+
+}  // namespace
+
+std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
+                                               transfer::DecodeSideOptions options) {
+    return std::make_unique<DecodeHandoff>(scheduler, std::move(options));
+}
+
+}  // namespace aerie::engine

@@ -1,0 +1,92 @@
+// Leader: the step loop of an attention replica, on the thread of its rank (tp 0, cp 0): receive,
+// plan, run, sample, publish. All request state of the replica is here and in what it owns.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/handoff.h"
+#include "engine/inbox.h"
+#include "engine/step_rows.h"
+#include "engine/team.h"
+#include "metrics/components.h"
+#include "sample/sampler.h"
+#include "schedule/scheduler.h"
+
+namespace aerie::engine {
+
+// What the leader needs to know of its replica.
+struct LeaderOptions {
+    std::string name;  // "decode replica 1", for the log
+    schedule::SchedulerOptions scheduler;
+    sample::SamplerOptions sampler;
+    int microbatches = 0;  // in flight; 0: chosen by the number of rows
+    metrics::AttentionMetrics metrics;
+    // Where tokens go; does not block.
+    std::function<void(std::vector<TokenOut>)> publish;
+};
+
+class Leader {
+  public:
+    Leader(LeaderOptions options, Team& team);
+    ~Leader();
+
+    // How KV comes and goes; set before run(). It is made with scheduler() and may call wake().
+    void set_handoff(std::unique_ptr<KvHandoff> handoff) { handoff_ = std::move(handoff); }
+    schedule::Scheduler& scheduler() { return scheduler_; }
+
+    void run();  // the loop, until stop()
+
+    // Any thread.
+    void put(Command command) { inbox_.put(std::move(command)); }
+    void wake() { inbox_.news().notify(); }
+    void stop();
+    double idle_seconds() const;  // since the loop last went round, for the watchdog
+    KvHandoff& handoff() { return *handoff_; }
+
+  private:
+    void receive();
+    schedule::Plan plan();
+    Status run_step(const schedule::Plan& plan);
+    std::vector<TokenOut> sample(const schedule::Plan& plan);
+    void sample_entry(const schedule::PlanEntry& entry, int index,
+                      std::vector<schedule::Advance>& advances);
+    void fail(const schedule::Plan& plan, const std::string& why);
+    void publish(std::vector<TokenOut> tokens);
+    void wait(uint64_t seen);
+
+    void add_rows(const schedule::PlanEntry& entry);
+    int choose_microbatches() const;
+
+    void log_prefill(const schedule::Plan& plan);
+    void log_decode(const schedule::Plan& plan);
+    void update_gauges(const schedule::Plan& plan);
+
+    LeaderOptions options_;
+    Team& team_;
+    schedule::Scheduler scheduler_;
+    sample::Sampler sampler_;
+    StepRows rows_;
+    std::unique_ptr<KvHandoff> handoff_;
+    Inbox inbox_;
+    std::atomic<bool> stopping_{false};
+    std::atomic<int64_t> last_round_ns_{0};
+
+    std::vector<int> logits_begin_;         // [entries + 1] into the step's logits
+    std::vector<int32_t> sampled_;          // [entries]
+    std::vector<TokenOut> outbox_;          // gained outside of a step
+    std::unordered_map<RequestId, TimePoint> arrived_;            // not yet planned
+    std::unordered_map<RequestId, std::vector<uint64_t>> hashes_;  // of a prompt not yet whole
+
+    int decode_steps_ = 0;
+    int64_t tokens_in_window_ = 0;
+    TimePoint window_begin_ = Clock::now();
+};
+
+}  // namespace aerie::engine

@@ -1,0 +1,49 @@
+#include "engine/step_rows.h"
+
+namespace aerie::engine {
+
+void StepRows::clear() {
+    tokens_.clear();
+    sequences_.clear();
+    block_ids_.clear();
+    table_begin_.assign(1, 0);
+    microbatch_begin_.clear();
+    logits_rows_.clear();
+}
+
+int StepRows::add_sequence(std::span<const int32_t> tokens, int first,
+                           std::span<const int32_t> blocks) {
+    const int row = num_rows();
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    sequences_.push_back({.first_row = row,
+                          .num_rows = static_cast<int64_t>(tokens.size()),
+                          .first_position = first,
+                          .blocks = {}});
+    for (int c = 0; c < cp_size_; ++c) {
+        for (size_t b = c; b < blocks.size(); b += cp_size_) block_ids_.push_back(blocks[b]);
+        table_begin_.push_back(block_ids_.size());
+    }
+    return row;
+}
+
+void StepRows::cut_microbatches(int count) {
+    microbatch_begin_.clear();
+    for (int m = 0; m < count; ++m) microbatch_begin_.push_back(int64_t{num_rows()} * m / count);
+}
+
+model::StepInput StepRows::input(Phase phase) {
+    tables_.clear();
+    for (size_t i = 0; i + 1 < table_begin_.size(); ++i) {
+        tables_.emplace_back(block_ids_.data() + table_begin_[i], table_begin_[i + 1] - table_begin_[i]);
+    }
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+        sequences_[s].blocks = std::span(tables_).subspan(s * cp_size_, cp_size_);
+    }
+    return {.tokens = tokens_,
+            .sequences = sequences_,
+            .microbatch_begin = microbatch_begin_,
+            .phase = phase,
+            .logits_rows = logits_rows_};
+}
+
+}  // namespace aerie::engine

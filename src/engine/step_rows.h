@@ -1,0 +1,42 @@
+// StepRows: the rows of a step while it is being put together. Reused from step to step, so that in
+// the steady state nothing is allocated.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/step.h"
+
+namespace aerie::engine {
+
+class StepRows {
+  public:
+    explicit StepRows(int cp_size) : cp_size_(cp_size) {}
+
+    void clear();
+    // Appends the tokens of positions first, first + 1, … of a sequence. blocks: of the sequence,
+    // block b on cp rank b mod cp. Returns the first row.
+    int add_sequence(std::span<const int32_t> tokens, int first, std::span<const int32_t> blocks);
+    void add_logits_row(int row) { logits_rows_.push_back(row); }
+    int last_logits_row() const { return logits_rows_.empty() ? -1 : logits_rows_.back(); }
+    int num_logits_rows() const { return static_cast<int>(logits_rows_.size()); }
+    int num_rows() const { return static_cast<int>(tokens_.size()); }
+    // In equal parts.
+    void cut_microbatches(int count);
+
+    // Valid until the next change.
+    model::StepInput input(Phase phase);
+
+  private:
+    const int cp_size_;
+    std::vector<int32_t> tokens_;
+    std::vector<model::SequenceSlice> sequences_;
+    std::vector<int32_t> block_ids_;   // of all sequences, table after table
+    std::vector<size_t> table_begin_;  // [sequences · cp_size + 1] into block_ids_
+    std::vector<std::span<const int32_t>> tables_;
+    std::vector<int64_t> microbatch_begin_;
+    std::vector<int32_t> logits_rows_;
+};
+
+}  // namespace aerie::engine

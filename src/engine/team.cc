@@ -1,0 +1,90 @@
+#include "engine/team.h"
+
+namespace aerie::engine {
+namespace {
+
+// Tells the leader's handoff that a layer's KV is complete, and the metrics how long it took.
+class StepObserver final : public model::LayerObserver {
+  public:
+    StepObserver(const std::function<void(int, int)>& done, const model::RankPlaceInReplica& place,
+                 int last_microbatch, metrics::Histogram attention_time)
+        : done_(done), place_(place), last_(last_microbatch), attention_time_(attention_time) {}
+    void layer_done(int layer, int microbatch) override {
+        if (place_.tp == 0 && microbatch == last_) done_(place_.cp, layer);
+    }
+    void attention_time(int, int, double seconds) override {
+        if (place_.index() == 0) attention_time_.observe(seconds);
+    }
+
+  private:
+    const std::function<void(int, int)>& done_;
+    const model::RankPlaceInReplica& place_;
+    const int last_;
+    const metrics::Histogram attention_time_;
+};
+
+}  // namespace
+
+Team::Team(std::string name, std::vector<Rank> ranks, std::unique_ptr<comm::Group> group,
+           metrics::AttentionMetrics metrics)
+    : name_(std::move(name)), ranks_(std::move(ranks)), group_(std::move(group)),
+      metrics_(std::move(metrics)) {
+    for (size_t r = 1; r < ranks_.size(); ++r) {
+        threads_.emplace_back([this, r] {
+            set_thread_name(name_ + "." + std::to_string(r));
+            follow(static_cast<int>(r));
+        });
+    }
+}
+
+Team::~Team() {
+    stopping_ = true;
+    begin_.notify();
+    for (auto& thread : threads_) thread.join();
+}
+
+Status Team::forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done) {
+    step_ = &step;
+    layer_done_ = &layer_done;
+    failure_.clear();
+    num_ended_wanted_ += threads_.size();
+    if (!threads_.empty()) begin_.notify();
+    (void)run(0);
+    // A rank that fails aborts the group, and each wait in a step has a limit, so all come back.
+    for (uint64_t ended = ended_.value(); ended < num_ended_wanted_;) {
+        ended = ended_.wait(ended, after(1));
+    }
+    if (failure_.empty()) return {};
+    group_->reset();
+    for (Rank& rank : ranks_) rank.exchange->reset();
+    return error("{}", failure_);
+}
+
+void Team::follow(int rank) {
+    uint64_t seen = 0;
+    while (true) {
+        const uint64_t now = begin_.wait(seen, after(1));
+        if (stopping_) return;
+        if (now == seen) continue;
+        seen = now;
+        (void)run(rank);
+        ended_.notify();
+    }
+}
+
+Status Team::run(int rank) {
+    Rank& self = ranks_[rank];
+    const int last = static_cast<int>(step_->microbatch_begin.size()) - 1;
+    StepObserver observer(*layer_done_, self.place, last,
+                          step_->phase == Phase::kDecode ? metrics_.forward_time_decode
+                                                         : metrics_.forward_time_prefill);
+    Status status = self.model->forward(*step_, &observer);
+    if (!status) {
+        group_->abort(status.message());
+        std::lock_guard lock(failure_mutex_);
+        if (failure_.empty()) failure_ = status.message();
+    }
+    return status;
+}
+
+}  // namespace aerie::engine

@@ -1,0 +1,61 @@
+// Team: the ranks of one attention replica, a thread each; the leader's thread is rank 0. All run the
+// same step; what they compute together goes through their comm::Group.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/thread.h"
+#include "comm/group.h"
+#include "exchange/attention_side.h"
+#include "metrics/components.h"
+#include "model/attention_rank.h"
+
+namespace aerie::engine {
+
+class Team {
+  public:
+    struct Rank {
+        model::RankPlaceInReplica place;
+        std::unique_ptr<Stream> stream;
+        std::unique_ptr<exchange::AttentionSide> exchange;
+        std::unique_ptr<model::AttentionRank> model;  // uses the two above
+    };
+    // ranks: by RankPlaceInReplica::index(). The leader's times go to `metrics`.
+    Team(std::string name, std::vector<Rank> ranks, std::unique_ptr<comm::Group> group,
+         metrics::AttentionMetrics metrics);
+    ~Team();  // ends the threads
+
+    // Leader thread. Runs a step on all ranks. layer_done(cp_rank, layer) is called on the thread of
+    // each cp rank's tp 0 when all microbatches of a layer are through. After an error the team is
+    // whole again: the next step may run.
+    Status forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done);
+    // Of the last step: f32 [logits_rows, vocab]; valid until the next.
+    ConstView logits() const { return ranks_.front().model->logits(); }
+
+  private:
+    void follow(int rank);
+    Status run(int rank);
+
+    const std::string name_;
+    std::vector<Rank> ranks_;
+    std::unique_ptr<comm::Group> group_;
+    const metrics::AttentionMetrics metrics_;
+
+    const model::StepInput* step_ = nullptr;
+    const std::function<void(int, int)>* layer_done_ = nullptr;
+    Event begin_;                     // one more for each step
+    Event ended_;                     // one more for each follower that has ended a step
+    uint64_t num_ended_wanted_ = 0;
+    std::mutex failure_mutex_;
+    std::string failure_;             // of the running step; empty: none
+    std::atomic<bool> stopping_{false};
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace aerie::engine

@@ -1,0 +1,67 @@
+// ExpertRank: the expert side's loop: take what waits, compute it together, answer. It holds no
+// request state; whoever dispatched keeps what it needs to send again.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "exchange/expert_side.h"
+#include "kernels/experts.h"
+#include "metrics/components.h"
+#include "tensor/stream.h"
+
+namespace aerie::expert {
+
+struct ExpertRankOptions {
+    exchange::ExpertSideOptions side;
+    ThreadPool* pool = nullptr;
+    // [layers]: this rank's experts of each layer; empty for a layer without any.
+    std::vector<std::span<const kernels::ExpertWeights>> layers;
+    int first_expert = 0;                    // model's number of the first
+    metrics::ExpertMetrics metrics;
+};
+
+class ExpertRank {
+  public:
+    explicit ExpertRank(ExpertRankOptions options);
+
+    // The loop, until stop(): one thread.
+    void run();
+    void stop();  // any thread
+
+    // Computes one group if one waits and nobody else is at it; tells whether it did. Any thread: an
+    // attention rank of the same process helps while it waits, which saves two wake-ups a layer.
+    bool step();
+
+    // Seconds since the loop last went round, for the watchdog.
+    double idle_seconds() const;
+
+  private:
+    void gather(std::span<const exchange::Waiting> group);
+    void compute(std::span<const exchange::Waiting> group);
+    void answer(std::span<const exchange::Waiting> group);
+    void count(std::span<const exchange::Waiting> group, double seconds);
+
+    ExpertRankOptions options_;
+    std::unique_ptr<exchange::ExpertSide> side_;
+    Stream stream_;
+
+    std::mutex step_mutex_;  // who computes
+    kernels::ExpertWorkspace workspace_;
+    Scratch rows_;           // [rows, hidden] of a group of several microbatches
+    Scratch results_;        // [rows, hidden]
+    std::vector<int32_t> offsets_;
+    std::vector<kernels::ExpertChoice> choices_;
+    int rows_total_ = 0;
+    TimePoint last_busy_ = Clock::now();
+
+    std::atomic<bool> stopping_{false};
+    std::atomic<int64_t> last_round_ns_{0};
+};
+
+}  // namespace aerie::expert

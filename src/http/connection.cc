@@ -1,0 +1,325 @@
+#include "http/connection.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "http/response_head.h"
+#include "http/url.h"
+
+namespace aerie::http {
+namespace asio = boost::asio;
+namespace beast_http = boost::beast::http;
+namespace {
+
+constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
+constexpr size_t kWritePiece = 256 << 10;  // bytes that one write limit is for
+constexpr double kLingerSeconds = 1;
+
+bool has_token(std::string_view value, std::string_view token) {
+    return boost::beast::http::token_list({value.data(), value.size()})
+        .exists({token.data(), token.size()});
+}
+
+bool is_line_end(const boost::beast::flat_buffer& buffer) {
+    const char c = *static_cast<const char*>(buffer.data().data());
+    return c == '\r' || c == '\n';
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
+    : socket_(std::move(socket)),
+      context_(context),
+      activity_(socket_.get_executor()),
+      input_wanted_(socket_.get_executor()),
+      write_limit_(socket_.get_executor()) {}
+
+Connection::~Connection() {
+    if (exchange_) exchange_->detach();
+}
+
+void Connection::start() {
+    auto self = shared_from_this();  // each coroutine keeps the connection alive
+    asio::co_spawn(socket_.get_executor(), [self] { return self->read_loop(); }, asio::detached);
+    asio::co_spawn(socket_.get_executor(), [self] { return self->serve_loop(); }, asio::detached);
+}
+
+void Connection::drain() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+        if (self->exchange_) self->exchange_->refuse_keep_alive();
+        if (self->idle_) self->close();
+    });
+}
+
+void Connection::cut() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
+}
+
+void Connection::wake() {
+    auto self = weak_from_this().lock();
+    if (!self) return;  // its end has begun and waits for the lock that is held here
+    asio::post(socket_.get_executor(), [self] { self->activity_.cancel(); });
+}
+
+void Connection::close() {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    lose_client();
+}
+
+void Connection::lose_client() {
+    input_ended_ = true;
+    if (exchange_) exchange_->client_gone();
+    activity_.cancel();
+    input_wanted_.cancel();
+}
+
+void Connection::consume(size_t num_bytes) {
+    input_.consume(num_bytes);
+    input_wanted_.cancel();
+}
+
+asio::awaitable<void> Connection::read_loop() {
+    const size_t limit = context_.options.max_header_bytes + context_.options.max_pipelined_bytes;
+    while (!input_ended_) {
+        while (!discard_input_ && !input_ended_ && input_.size() >= limit) {
+            input_wanted_.expires_at(TimePoint::max());
+            co_await input_wanted_.async_wait(kNoThrow);
+        }
+        if (input_ended_) break;
+        auto [error, size] = co_await socket_.async_read_some(asio::buffer(chunk_), kNoThrow);
+        if (error) break;
+        if (!discard_input_) {
+            auto room = input_.prepare(size);
+            input_.commit(asio::buffer_copy(room, asio::buffer(chunk_.data(), size)));
+        }
+        activity_.cancel();
+    }
+    lose_client();
+}
+
+asio::awaitable<bool> Connection::wait_input(TimePoint deadline) {
+    const size_t before = input_.size();
+    while (input_.size() == before && !input_ended_) {
+        if (Clock::now() >= deadline) co_return false;
+        activity_.expires_at(deadline);
+        co_await activity_.async_wait(kNoThrow);
+    }
+    co_return input_.size() != before;
+}
+
+asio::awaitable<void> Connection::serve_loop() {
+    for (bool more = true; more;) {
+        Request request;
+        ExchangeOptions options;
+        const bool complete = co_await read_request(request, options);
+        if (!complete && !refusal_) break;
+        options.keep_alive = options.keep_alive && complete && !context_.draining;
+        options.max_unsent_bytes = context_.options.max_unsent_bytes;
+        exchange_ = std::make_shared<Exchange>(options, this);
+        if (input_ended_) exchange_->client_gone();
+        if (!complete) {
+            const ErrorBody body =
+                context_.error_format(refusal_->status, path_, refusal_->message);
+            exchange_->send(refusal_->status, body.content_type, body.body, {});
+        } else if (!answer_preflight(request, *exchange_)) {
+            context_.handler(std::move(request), Responder(exchange_));
+        }
+        more = co_await write_answer();
+        exchange_->detach();
+        exchange_.reset();
+    }
+    co_await linger();
+    close();
+    context_.on_end(this);
+}
+
+asio::awaitable<bool> Connection::write_answer() {
+    for (;;) {
+        const Exchange::Output output = exchange_->take();
+        const bool sent = output.bytes.empty() || output.cut || co_await write_all(output.bytes);
+        exchange_->sent(output.bytes.size());
+        if (output.cut || !sent) close();
+        if (!socket_.is_open()) co_return false;  // whether or not the handler has finished
+        if (output.finished) co_return output.keep_alive;
+        if (!output.bytes.empty()) continue;
+        // Nothing on this strand has run since take(), so a wake() after it is still to come.
+        activity_.expires_at(TimePoint::max());
+        co_await activity_.async_wait(kNoThrow);
+    }
+}
+
+asio::awaitable<bool> Connection::write_all(std::string_view bytes) {
+    while (!bytes.empty() && socket_.is_open()) {
+        write_limit_.expires_at(after(context_.options.write_timeout_s));
+        write_limit_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+            // expiry(): a wait that ended just before the limit was moved counts for nothing.
+            if (!error && self->write_limit_.expiry() <= Clock::now()) self->close();
+        });
+        const auto piece = asio::buffer(bytes.data(), std::min(bytes.size(), kWritePiece));
+        auto [error, size] = co_await socket_.async_write_some(piece, kNoThrow);
+        write_limit_.expires_at(TimePoint::max());
+        if (error) co_return false;
+        bytes.remove_prefix(size);
+    }
+    co_return bytes.empty();
+}
+
+// A connection that is closed with unread bytes resets, and the client may lose the answer that
+// tells it why. So the answer is ended, and for a moment what still comes is thrown away.
+asio::awaitable<void> Connection::linger() {
+    if (!socket_.is_open() || input_ended_ || (!unread_rest_ && input_.size() == 0)) co_return;
+    boost::system::error_code ignored;
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    discard_input_ = true;
+    input_wanted_.cancel();
+    const TimePoint deadline = after(kLingerSeconds);
+    while (!input_ended_ && Clock::now() < deadline) {
+        activity_.expires_at(deadline);
+        co_await activity_.async_wait(kNoThrow);
+    }
+}
+
+bool Connection::refuse(int status, std::string message) {
+    refusal_ = Refusal{status, std::move(message)};
+    unread_rest_ = true;
+    return false;
+}
+
+bool Connection::refuse_syntax(const boost::system::error_code& error) {
+    const ServerOptions& options = context_.options;
+    if (error == beast_http::error::body_limit) {
+        return refuse(413, fmt::format("the request body is larger than {} bytes",
+                                       options.max_body_bytes));
+    }
+    if (error == beast_http::error::header_limit) {
+        return refuse(431, fmt::format("the request headers are larger than {} bytes",
+                                       options.max_header_bytes));
+    }
+    return refuse(400, fmt::format("this is not an HTTP/1.1 request: {}", error.message()));
+}
+
+asio::awaitable<bool> Connection::read_request(Request& request, ExchangeOptions& exchange) {
+    path_.clear();
+    query_.clear();
+    Parser parser;
+    parser.header_limit(static_cast<std::uint32_t>(context_.options.max_header_bytes));
+    parser.body_limit(context_.options.max_body_bytes);
+    if (!co_await read_header(parser)) co_return false;
+    if (!check_header(parser)) co_return false;
+    const auto& message = parser.get();
+    if (!parser.is_done() && message.version() >= 11 &&
+        has_token(message[beast_http::field::expect], "100-continue")) {
+        if (!co_await write_all("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+    }
+    if (!co_await read_body(parser)) co_return false;
+    exchange.is_head = message.method() == beast_http::verb::head;
+    exchange.is_http_1_0 = message.version() < 11;
+    exchange.keep_alive = message.keep_alive();
+    fill_request(parser, request);
+    co_return true;
+}
+
+asio::awaitable<bool> Connection::read_header(Parser& parser) {
+    if (input_.size() == 0) {
+        idle_ = true;
+        if (context_.draining) co_return false;
+        const bool some = co_await wait_input(after(context_.options.idle_timeout_s));
+        idle_ = false;
+        if (!some) co_return false;
+    }
+    const TimePoint deadline = after(context_.options.header_timeout_s);
+    for (;;) {
+        // Empty lines before a request are skipped (RFC 9112, section 2.2).
+        while (!parser.got_some() && input_.size() > 0 && is_line_end(input_)) consume(1);
+        boost::system::error_code error;
+        consume(parser.put(input_.data(), error));
+        if (error && error != beast_http::error::need_more) {
+            if (!set_path(parser)) path_.clear();
+            co_return refuse_syntax(error);
+        }
+        if (parser.is_header_done()) co_return true;
+        if (input_.size() > context_.options.max_header_bytes) {
+            co_return refuse_syntax(beast_http::make_error_code(beast_http::error::header_limit));
+        }
+        if (!co_await wait_input(deadline)) {
+            if (input_ended_) co_return false;
+            co_return refuse(408, fmt::format("the request headers did not come within {} s",
+                                              context_.options.header_timeout_s));
+        }
+    }
+}
+
+Status Connection::set_path(const Parser& parser) {
+    const auto text = parser.get().target();
+    auto target = parse_target({text.data(), text.size()});
+    if (!target) return target.error();
+    path_ = std::move(target->path);
+    query_ = std::move(target->query);
+    return {};
+}
+
+bool Connection::check_header(const Parser& parser) {
+    const auto& message = parser.get();
+    if (auto status = set_path(parser); !status) return refuse(400, status.message());
+    const auto num_headers = std::distance(message.begin(), message.end());
+    if (num_headers > context_.options.max_headers) {
+        return refuse(431, fmt::format("the request has {} headers, at most {} are read",
+                                       num_headers, context_.options.max_headers));
+    }
+    return true;
+}
+
+asio::awaitable<bool> Connection::read_body(Parser& parser) {
+    parser.eager(true);
+    const TimePoint deadline = after(context_.options.body_timeout_s);
+    while (!parser.is_done()) {
+        boost::system::error_code error;
+        if (input_.size() > 0) {
+            const size_t size = parser.put(input_.data(), error);
+            consume(size);
+            if (error && error != beast_http::error::need_more) co_return refuse_syntax(error);
+            if (size > 0) continue;
+        }
+        if (!co_await wait_input(deadline)) {
+            if (input_ended_) co_return false;
+            co_return refuse(408, fmt::format("the request body did not come within {} s",
+                                              context_.options.body_timeout_s));
+        }
+    }
+    co_return true;
+}
+
+void Connection::fill_request(Parser& parser, Request& request) {
+    auto message = parser.release();
+    request.method = std::string(message.method_string().data(), message.method_string().size());
+    request.path = path_;
+    request.query = query_;
+    for (const auto& field : message) {
+        request.headers.push_back(
+            {std::string(field.name_string().data(), field.name_string().size()),
+             std::string(field.value().data(), field.value().size())});
+    }
+    request.body = std::move(message.body());
+}
+
+// What a browser asks before it lets a page of another origin call.
+bool Connection::answer_preflight(const Request& request, Exchange& exchange) {
+    if (request.method != "OPTIONS") return false;
+    if (request.header("Access-Control-Request-Method").empty()) return false;
+    const std::string_view wanted = request.header("Access-Control-Request-Headers");
+    exchange.send(200, "", "",
+                  {{"Access-Control-Allow-Methods", "GET, POST, PUT, DELETE, HEAD, OPTIONS"},
+                   {"Access-Control-Allow-Headers", wanted.empty() ? "*" : std::string(wanted)},
+                   {"Access-Control-Max-Age", "600"}});
+    return true;
+}
+
+}  // namespace aerie::http

@@ -1,0 +1,189 @@
+#include "model/attention_rank.h"
+
+#include "base/clock.h"
+#include "kernels/norm.h"
+#include "kernels/rows.h"
+#include "model/attention_rank_impl.h"
+#include "model/model_support.h"
+
+namespace aerie::model {
+namespace {
+
+Status check_options(const AttentionRankOptions& o) {
+    const RankPlaceInReplica& place = o.place;
+    CHECK(o.config && o.weights && o.rope && o.pool && o.stream);
+    CHECK(0 <= place.tp && place.tp < place.tp_size, "tp {} of {}", place.tp, place.tp_size);
+    CHECK(0 <= place.cp && place.cp < place.cp_size, "cp {} of {}", place.cp, place.cp_size);
+    CHECK(place.tp == o.weights->tp && place.tp_size == o.weights->tp_size,
+          "weights of tp {} of {} for rank {} of {}", o.weights->tp, o.weights->tp_size, place.tp,
+          place.tp_size);
+    CHECK(place.size() == 1 || (o.group != nullptr && o.group->size() == place.size()));
+    CHECK(o.max_rows >= 1 && o.tile_rows >= 1 && o.max_logits_rows >= 0);
+    if (o.pool->width() != o.config->latent_dim()) {
+        return error("KV pool holds {} values a token, the model needs {}", o.pool->width(),
+                     o.config->latent_dim());
+    }
+    if (o.pool->dtype() != o.weights->embedding->dtype()) {
+        return error("KV pool is {}, the compute type is {}", name_of(o.pool->dtype()),
+                     name_of(o.weights->embedding->dtype()));
+    }
+    if (o.pool->num_layers() < static_cast<int>(o.weights->layers.size())) {
+        return error("KV pool has {} layers, the model {}", o.pool->num_layers(),
+                     o.weights->layers.size());
+    }
+    for (int layer = 0; layer < o.config->num_hidden_layers; ++layer)
+        CHECK(!o.weights->layers[layer].is_moe || o.experts != nullptr, "layer {}", layer);
+    return {};
+}
+
+StepLimits limits_of(const AttentionRankOptions& o) {
+    return {.max_rows = o.max_rows,
+            .tile_rows = std::min(o.tile_rows, o.max_rows),
+            .max_logits_rows = o.max_logits_rows,
+            .max_position = o.rope->max_position(),
+            .vocab_size = o.config->vocab_size,
+            .num_blocks = o.pool->num_blocks(),
+            .page_size = o.pool->page_size()};
+}
+
+}  // namespace
+
+Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
+    const ModelConfig& c = *o.config;
+    const DType compute = o.weights->embedding->dtype();
+    const int64_t rows = limits.max_rows;
+    const int64_t own = max_own_rows(rows, limits.tile_rows, o.place.size());
+    const int64_t hidden_size = c.hidden_size, heads = o.weights->num_heads;
+    x = Tensor(compute, own, hidden_size);
+    h = Tensor(compute, own, hidden_size);
+    hidden = Tensor(compute, own, hidden_size);
+    sum = Tensor(DType::kF32, own, hidden_size);
+    const int64_t qkv_width = query_width_of(c) + c.latent_dim();
+    qkv = Tensor(compute, own, qkv_width);
+    if (o.place.size() > 1) all_qkv = Tensor(compute, rows, qkv_width);
+
+    const int64_t tile = limits.tile_rows;
+    const int64_t share = (tile + o.place.cp_size - 1) / o.place.cp_size;
+    q = Tensor(compute, tile, heads * c.qk_head_dim());
+    absorbed = Tensor(compute, tile, heads * c.latent_dim());
+    if (o.place.cp_size > 1) {
+        partial = Tensor(DType::kF32, tile, heads * c.kv_lora_rank);
+        lse = Tensor(DType::kF32, tile, heads);
+    }
+    attended = Tensor(compute, share, heads * c.kv_lora_rank);
+    values = Tensor(compute, share, heads * c.v_head_dim);
+    projected = Tensor(DType::kF32, share, hidden_size);
+
+    if (c.n_routed_experts > 0) {
+        gate_logits = Tensor(DType::kF32, own, c.n_routed_experts);
+        gate_ids = Tensor(DType::kI32, own, c.num_experts_per_tok);
+        gate_weights = Tensor(DType::kF32, own, c.num_experts_per_tok);
+    }
+    if (o.place.cp == 0) {
+        logits_hidden = Tensor(compute, limits.max_logits_rows, hidden_size);
+        if (o.place.tp_size > 1)
+            logits_part = Tensor(DType::kF32, limits.max_logits_rows, o.weights->vocab.size());
+        if (o.place.tp == 0)
+            logits = Tensor(DType::kF32, limits.max_logits_rows, c.vocab_size);
+    }
+    tasks.resize(static_cast<size_t>(heads));
+    views.reserve(static_cast<size_t>(o.place.size()));
+    others_lse.reserve(static_cast<size_t>(o.place.cp_size));
+    own_ids.reserve(static_cast<size_t>(limits.max_logits_rows));
+}
+
+size_t Workspace::num_bytes() const {
+    size_t bytes = 0;
+    for (const Tensor* t :
+         {&x, &h, &hidden, &sum, &qkv, &all_qkv, &q, &absorbed, &partial, &lse, &attended, &values,
+          &projected, &gate_logits, &gate_ids, &gate_weights, &logits_hidden, &logits_part, &logits}) {
+        bytes += t->num_bytes();
+    }
+    return bytes;
+}
+
+AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limits)
+    : options(o), config(*o.config), weights(*o.weights), place(o.place), stream(*o.stream),
+      layout(o.place, limits), ws(o, limits), query_width(query_width_of(config)) {}
+
+Status AttentionRank::Impl::step(const StepInput& input, LayerObserver* observer) {
+    embed();
+    const int num_microbatches = layout.num_microbatches();
+    // Layer by layer, each microbatch in turn: while the experts work for one, the next computes.
+    for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+        const LayerWeights& w = weights.layers[layer];
+        for (int m = 0; m < num_microbatches; ++m) {
+            if (layer > 0) {
+                RETURN_IF_ERROR(finish_ffn(m, *w.input_norm, ws.h));
+            } else {
+                kernels::rms_norm(stream, own(ws.x, layout.own_of(m)), w.input_norm->data(),
+                                  static_cast<float>(config.rms_norm_eps),
+                                  own(ws.h, layout.own_of(m)));
+            }
+            const TimePoint start = Clock::now();
+            RETURN_IF_ERROR(attention(layer, m, observer));
+            if (observer != nullptr) observer->attention_time(layer, m, seconds_since(start));
+            RETURN_IF_ERROR(ffn(layer, m, input.phase));
+        }
+    }
+    for (int m = 0; m < num_microbatches; ++m)
+        RETURN_IF_ERROR(finish_ffn(m, *weights.final_norm, ws.hidden));
+    return compute_logits(input.logits_rows);
+}
+
+void AttentionRank::Impl::embed() {
+    if (layout.num_own_rows() == 0) return;
+    kernels::gather_rows(stream, weights.embedding->view(), layout.own_tokens(),
+                         ws.x.first_rows(layout.num_own_rows()));
+}
+
+Status AttentionRank::Impl::finish_ffn(int microbatch, const std::vector<float>& norm,
+                                       Tensor& into) {
+    const Range rows = layout.own_of(microbatch);
+    const View sum = own(ws.sum, rows);
+    if (in_flight[microbatch]) {
+        in_flight[microbatch] = false;
+        RETURN_IF_ERROR(options.experts->combine(microbatch, sum));
+    }
+    if (rows.size() == 0) return {};
+    const ConstView addend = sum;
+    kernels::add_partials_and_norm(stream, own(ws.x, rows), {&addend, 1}, norm.data(),
+                                   static_cast<float>(config.rms_norm_eps), own(into, rows));
+    return {};
+}
+
+// Nobody may wait for this rank, nor may a late answer of an expert be taken for the next step's.
+void AttentionRank::Impl::abandon(const std::string& why) {
+    if (options.group != nullptr) options.group->abort(why);
+    if (options.experts != nullptr) options.experts->reset();
+    for (bool& flag : in_flight) flag = false;
+}
+
+Result<std::unique_ptr<AttentionRank>> AttentionRank::create(const AttentionRankOptions& options) {
+    RETURN_IF_ERROR(check_supported(*options.config));
+    RETURN_IF_ERROR(check_options(options));
+    auto impl = std::make_unique<Impl>(options, limits_of(options));
+    return std::unique_ptr<AttentionRank>(new AttentionRank(std::move(impl)));
+}
+
+AttentionRank::AttentionRank(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+AttentionRank::~AttentionRank() = default;
+
+Status AttentionRank::forward(const StepInput& input, LayerObserver* observer) {
+    RETURN_IF_ERROR(impl_->layout.build(input));
+    const Status status = impl_->step(input, observer);
+    if (!status) impl_->abandon(status.message());
+    return status;
+}
+
+ConstView AttentionRank::logits() const {
+    return impl_->ws.logits.first_rows(impl_->num_logits_rows);
+}
+
+ConstView AttentionRank::logits_hidden() const {
+    return impl_->ws.logits_hidden.first_rows(impl_->num_logits_rows);
+}
+
+size_t AttentionRank::workspace_bytes() const { return impl_->ws.num_bytes(); }
+
+}  // namespace aerie::model

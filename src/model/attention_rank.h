@@ -1,0 +1,69 @@
+// AttentionRank: the forward pass of one attention rank: (tp, cp) of a replica of tp_size × cp_size
+// ranks, which are threads of one process and find each other through a comm::Group. Architecture.md
+// sections 2 and 7 say who computes what, and in what order sums are taken.
+//
+// One thread, the rank's own, calls everything here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "comm/group.h"
+#include "config/model_config.h"
+#include "exchange/attention_side.h"
+#include "kernels/rope.h"
+#include "model/attention_weights.h"
+#include "model/step.h"
+#include "model/step_layout.h"
+#include "tensor/kv_pool.h"
+#include "tensor/stream.h"
+
+namespace aerie::model {
+
+struct AttentionRankOptions {
+    // All of these outlive the rank.
+    const ModelConfig* config = nullptr;
+    const AttentionWeights* weights = nullptr;  // of this rank's tp slice
+    const kernels::RopeTable* rope = nullptr;
+    // Of this cp rank, shared by its tp ranks; of these, tp 0 writes.
+    KvPool* pool = nullptr;
+    comm::Group* group = nullptr;  // of size tp_size · cp_size, by RankPlaceInReplica::index(); may be
+                                   // null where that is 1
+    exchange::AttentionSide* experts = nullptr;  // may be null where no layer is MoE
+    Stream* stream = nullptr;
+
+    RankPlaceInReplica place;
+    int64_t max_rows = 0;         // of a step
+    int64_t max_logits_rows = 0;  // of a step
+    // Rows that attention computes at once: bounds its memory. Never changes a result.
+    int64_t tile_rows = 256;
+};
+
+class AttentionRank {
+  public:
+    // Allocates all memory that steps use. The error names what does not fit together.
+    static Result<std::unique_ptr<AttentionRank>> create(const AttentionRankOptions& options);
+    ~AttentionRank();
+
+    // Computes a step: writes the KV of its rows into the pool and makes the logits. All ranks of the
+    // replica call it with the same input. observer may be null. An input that does not fit is an
+    // error that touches nothing. An error of a wait (a rank or an expert that did not answer) aborts
+    // the group, so that all ranks return; the rows' KV is then undefined, and steps may go on once
+    // all have returned and the group was reset().
+    Status forward(const StepInput& input, LayerObserver* observer);
+
+    // Of the last step, until the next. The leader's (tp 0, cp 0) only.
+    ConstView logits() const;  // f32 [logits_rows, vocab_size]
+    // What the LM head saw: after the final norm. MTP continues from it. Ranks of cp 0.
+    ConstView logits_hidden() const;  // compute type [logits_rows, hidden_size]
+
+    size_t workspace_bytes() const;
+
+  private:
+    struct Impl;
+    explicit AttentionRank(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace aerie::model

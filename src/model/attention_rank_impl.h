@@ -1,0 +1,103 @@
+// What attention_rank.cc, attention_block.cc, ffn_block.cc and logits.cc share.
+#pragma once
+
+#include <vector>
+
+#include "kernels/experts.h"
+#include "kernels/linear.h"
+#include "model/attention_rank.h"
+#include "tensor/tensor.h"
+
+namespace aerie::model {
+
+// R: rows of the step, O: own rows, T: rows of a tile, C: of a tile's cp share, H: heads of the rank.
+struct Workspace {
+    Workspace(const AttentionRankOptions& options, const StepLimits& limits);
+    size_t num_bytes() const;
+
+    Tensor x;       // [O, hidden] the residual stream
+    Tensor h;       // [O, hidden] x after a norm
+    Tensor hidden;  // [O, hidden] after the final norm
+    Tensor sum;     // [O, hidden] f32: what the FFN or the experts add to x
+    // [O, query_width + latent_dim]: what q_b multiplies (q_a, or h where q_lora_rank is 0), latent,
+    // k_pe.
+    Tensor qkv;
+    Tensor all_qkv;  // [R, …] that of all ranks; empty where the rank is alone
+
+    Tensor q;          // [T, H · qk_head_dim]
+    Tensor absorbed;   // [T, H · latent_dim]
+    Tensor partial;    // [T, H · kv_lora_rank] f32; empty where cp_size is 1
+    Tensor lse;        // [T, H] f32; likewise
+    Tensor attended;   // [C, H · kv_lora_rank]
+    Tensor values;     // [C, H · v_head_dim]
+    Tensor projected;  // [C, hidden] f32: this rank's part of o_proj's sum
+
+    Tensor gate_logits;   // [O, n_routed_experts] f32
+    Tensor gate_ids;      // [O, num_experts_per_tok] i32
+    Tensor gate_weights;  // [O, num_experts_per_tok] f32
+    kernels::ExpertWorkspace ffn;
+
+    Tensor logits_hidden;  // [logits rows, hidden]
+    Tensor logits_part;    // [logits rows, the rank's vocabulary] f32; empty where tp_size is 1
+    Tensor logits;         // [logits rows, vocab_size] f32; leader only
+
+    std::vector<kernels::LinearTask> tasks;  // [H]
+    std::vector<ConstView> views;            // of other ranks
+    std::vector<const float*> others_lse;
+    std::vector<int32_t> own_ids;
+};
+
+struct AttentionRank::Impl {
+    Impl(const AttentionRankOptions& options, const StepLimits& limits);
+
+    // attention_rank.cc
+    Status step(const StepInput& input, LayerObserver* observer);
+    void embed();
+    // x += what the layer before left in `sum` or in flight; h = norm(x).
+    Status finish_ffn(int microbatch, const std::vector<float>& norm, Tensor& into);
+    void abandon(const std::string& why);
+
+    // attention_block.cc: h → x after attention, h = post-attention norm.
+    Status attention(int layer, int microbatch, LayerObserver* observer);
+    void project_down(const LayerWeights& w, Range own);
+    Status gather_qkv(int microbatch);
+    Status write_kv(int layer, Range rows);
+    Status attend_tile(int layer, int64_t tile);
+    void absorb_queries(const LayerWeights& w, Range rows);
+    void attend_own_blocks(int layer, int64_t tile);
+    Status merge_cp(int64_t tile);
+    void project_up(const LayerWeights& w, int64_t num_rows);
+    Status add_attention(const LayerWeights& w, int64_t tile);
+
+    // ffn_block.cc: h → `sum`, and the experts' part in flight.
+    Status ffn(int layer, int microbatch, Phase phase);
+    Status route(int layer, int microbatch, Phase phase);
+
+    // logits.cc
+    Status compute_logits(std::span<const int32_t> rows);
+    Status gather_hidden(std::span<const int32_t> rows);
+    Status gather_logits(int64_t num_rows);
+
+    bool alone() const { return place.size() == 1; }
+    View own(Tensor& tensor, Range rows) { return tensor.view().slice_rows(rows.begin, rows.end); }
+    // q, latent and k_pe of all rows of the step.
+    ConstView all_qkv() { return alone() ? ws.qkv.view() : ws.all_qkv.view(); }
+
+    AttentionRankOptions options;
+    const ModelConfig& config;
+    const AttentionWeights& weights;
+    RankPlaceInReplica place;
+    Stream& stream;
+    StepLayout layout;
+    Workspace ws;
+    int64_t query_width;              // columns of qkv before the latent
+    bool in_flight[kMaxMicrobatches] = {};  // a dispatch waits for its combine
+    int64_t num_logits_rows = 0;
+};
+
+// Columns of qkv before the latent.
+inline int64_t query_width_of(const ModelConfig& config) {
+    return config.q_lora_rank > 0 ? config.q_lora_rank : config.hidden_size;
+}
+
+}  // namespace aerie::model

@@ -1,0 +1,76 @@
+// AttentionWeights: what one attention rank needs of the model: everything but the routed experts.
+// Heads, o_proj's columns and the LM head's rows are its tp slice; the rest is whole. All of it is
+// owned by the WeightStore and shared with the process's other ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/model_config.h"
+#include "model/weight_store.h"
+#include "tensor/stream.h"
+
+namespace aerie::model {
+
+// Part `index` of `n` things in `size` parts: contiguous, in order, sizes differ by at most one.
+struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t size() const { return end - begin; }
+};
+constexpr Range share_of(int64_t n, int size, int index) {
+    return {n * index / size, n * (index + 1) / size};
+}
+
+// H: heads of the slice. Shapes are [N, K], as kernels/linear.h has them.
+struct LayerWeights {
+    const std::vector<float>* input_norm = nullptr;           // [hidden]
+    const std::vector<float>* post_attention_norm = nullptr;  // [hidden]
+
+    // q_a above kv_a: [q_lora_rank + latent, hidden]; kv_a alone where q_lora_rank is 0.
+    const kernels::LinearWeight* q_a_kv_a = nullptr;
+    const std::vector<float>* q_a_norm = nullptr;   // [q_lora_rank]; null where that is 0
+    const std::vector<float>* kv_a_norm = nullptr;  // [kv_lora_rank]
+    const kernels::LinearWeight* q_b = nullptr;     // [H · qk_head_dim, q_lora_rank or hidden]
+    const KvHeads* kv_heads = nullptr;              // [H] each of W_UK and W_UV
+    const kernels::LinearWeight* o = nullptr;       // [hidden, H · v_head_dim]
+
+    bool is_moe = false;
+    const kernels::LinearWeight* gate = nullptr;         // [n_routed_experts, hidden]; MoE
+    const std::vector<float>* gate_bias = nullptr;       // [n_routed_experts]; noaux_tc only
+    const kernels::ExpertWeights* shared = nullptr;      // MoE; null where n_shared_experts is 0
+    const kernels::ExpertWeights* dense = nullptr;       // not MoE
+};
+
+struct MtpWeights {
+    const std::vector<float>* embed_norm = nullptr;        // enorm [hidden]
+    const std::vector<float>* hidden_norm = nullptr;       // hnorm [hidden]
+    const kernels::LinearWeight* eh_proj = nullptr;        // [hidden, 2 · hidden]
+    const std::vector<float>* shared_head_norm = nullptr;  // [hidden]
+};
+
+struct AttentionWeights {
+    int tp = 0;
+    int tp_size = 1;
+    bool has_mtp = false;
+    int num_heads = 0;  // of the slice
+    Range vocab;        // rows of the LM head
+
+    const Tensor* embedding = nullptr;              // [vocab_size, hidden]
+    const std::vector<float>* final_norm = nullptr;  // [hidden]
+    const kernels::LinearWeight* lm_head = nullptr;  // [vocab.size(), hidden]
+    std::vector<LayerWeights> layers;                // [num_hidden_layers (+ 1 with MTP)]
+    MtpWeights mtp;
+};
+
+struct AttentionSlice {
+    int tp = 0;
+    int tp_size = 1;       // divides num_attention_heads
+    bool with_mtp = false;  // also the MTP layer, number num_hidden_layers
+};
+
+// Reads and packs what `store` does not hold yet.
+Result<AttentionWeights> load_attention_weights(const ModelConfig& config, const AttentionSlice& slice,
+                                                WeightStore& store, Stream& stream);
+
+}  // namespace aerie::model

@@ -1,0 +1,58 @@
+// The LM head: split over the vocabulary by tp, on the ranks of cp 0; the leader gets all of it.
+#include "kernels/rows.h"
+#include "model/attention_rank_impl.h"
+
+namespace aerie::model {
+
+Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
+    num_logits_rows = static_cast<int64_t>(rows.size());
+    if (rows.empty()) return {};
+    RETURN_IF_ERROR(gather_hidden(rows));
+    if (place.cp == 0) {
+        Tensor& into = place.tp_size > 1 ? ws.logits_part : ws.logits;
+        kernels::linear(stream, {.x = ws.logits_hidden.first_rows(num_logits_rows),
+                                 .w = weights.lm_head,
+                                 .y = into.first_rows(num_logits_rows)});
+    }
+    return place.tp_size > 1 ? gather_logits(num_logits_rows) : Status();
+}
+
+Status AttentionRank::Impl::gather_hidden(std::span<const int32_t> rows) {
+    if (alone()) {
+        // The only rank owns every row, in order.
+        kernels::gather_rows(stream, ws.hidden.view(), rows.data(),
+                             ws.logits_hidden.first_rows(num_logits_rows));
+        return {};
+    }
+    auto shown = options.group->share(place.index(), ws.hidden.data<std::byte>());
+    if (!shown) return shown.error();
+    if (place.cp == 0) {
+        for (size_t i = 0; i < rows.size(); ++i) {
+            const StepLayout::Owner owner = layout.owner_of(rows[i]);
+            const ConstView theirs((*shown)[owner.rank], ws.hidden.dtype(), owner.own_row + 1,
+                                   ws.hidden.cols());
+            const auto to = static_cast<int64_t>(i);
+            kernels::copy_rows(stream, theirs.slice_rows(owner.own_row, owner.own_row + 1),
+                               ws.logits_hidden.view().slice_rows(to, to + 1));
+        }
+    }
+    return options.group->done(place.index());
+}
+
+Status AttentionRank::Impl::gather_logits(int64_t num_rows) {
+    auto shown = options.group->share(
+        place.index(), place.cp == 0 ? ws.logits_part.data<std::byte>() : nullptr);
+    if (!shown) return shown.error();
+    if (place.index() == 0) {
+        for (int tp = 0; tp < place.tp_size; ++tp) {
+            const Range vocab = share_of(config.vocab_size, place.tp_size, tp);
+            const ConstView theirs((*shown)[tp], DType::kF32, num_rows, vocab.size());
+            kernels::copy_rows(
+                stream, theirs,
+                ws.logits.first_rows(num_rows).slice_cols(vocab.begin, vocab.end));
+        }
+    }
+    return options.group->done(place.index());
+}
+
+}  // namespace aerie::model

@@ -1,0 +1,47 @@
+// Step: what one forward pass computes. The same plan reaches all ranks of a replica.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "exchange/phase.h"
+
+namespace aerie::model {
+
+inline constexpr int kMaxMicrobatches = 3;
+
+// Consecutive tokens of one sequence, on consecutive rows of the step.
+struct SequenceSlice {
+    int64_t first_row = 0;
+    int64_t num_rows = 0;
+    int64_t first_position = 0;  // of the first row; the KV of all positions below it is in the pools
+    // [cp_size] block tables: global block b (of page_size positions) is entry b / cp_size of table
+    // b mod cp_size. As many as positions below first_position + num_rows touch.
+    std::span<const std::span<const int32_t>> blocks;
+};
+
+struct StepInput {
+    std::span<const int32_t> tokens;           // [rows]
+    std::span<const SequenceSlice> sequences;  // by ascending first_row; together they are all rows
+    // The first row of each microbatch, ascending from 0: one to three. A sequence may be cut; its
+    // later rows then attend to the earlier ones through the pool.
+    std::span<const int64_t> microbatch_begin;
+    Phase phase = Phase::kPrefill;
+    std::span<const int32_t> logits_rows;  // rows of the step whose logits are wanted
+};
+
+// Told of a step's progress on the rank's own thread; must not block.
+class LayerObserver {
+  public:
+    virtual ~LayerObserver() = default;
+    // The KV of this microbatch's rows in this layer is in the rank's pool.
+    virtual void layer_done(int layer, int microbatch) = 0;
+    // From the normed input to the residual after attention, waits for the replica's other ranks
+    // included.
+    virtual void attention_time(int layer, int microbatch, double seconds) {
+        (void)layer, (void)microbatch, (void)seconds;
+    }
+};
+
+}  // namespace aerie::model

@@ -1,0 +1,98 @@
+// StepLayout: which rows of a step a rank computes, and where. A microbatch is cut into tiles of at
+// most tile_rows rows, which bound the memory of attention. Of each tile, cp rank c has a contiguous
+// share, and of that, tp rank t; a rank's own rows are these shares, one after the other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/attention.h"
+#include "model/attention_weights.h"
+#include "model/step.h"
+
+namespace aerie::model {
+
+struct RankPlaceInReplica {
+    int tp = 0;
+    int tp_size = 1;
+    int cp = 0;
+    int cp_size = 1;
+
+    int size() const { return tp_size * cp_size; }
+    int index() const { return cp * tp_size + tp; }  // in the replica's comm::Group
+};
+
+struct StepLimits {
+    int64_t max_rows = 0;
+    int64_t tile_rows = 0;
+    int64_t max_logits_rows = 0;
+    int64_t max_position = 0;  // positions are below it
+    int64_t vocab_size = 0;
+    int64_t num_blocks = 0;  // of a pool
+    int page_size = 0;
+};
+
+// The most rows that one rank of a replica owns in a step, and in a dispatch to the experts.
+int64_t max_own_rows(int64_t max_rows, int64_t tile_rows, int replica_size);
+
+class StepLayout {
+  public:
+    StepLayout(const RankPlaceInReplica& place, const StepLimits& limits);
+
+    // Checks the input and lays it out. The input must stay until the next call. No allocation once
+    // the largest step has been seen.
+    Status build(const StepInput& input);
+
+    int num_microbatches() const { return static_cast<int>(microbatches_.size()); }
+    Range rows_of(int microbatch) const { return microbatches_[microbatch].rows; }  // of the step
+    Range own_of(int microbatch) const { return microbatches_[microbatch].own; }  // of the own rows
+    Range tiles_of(int microbatch) const { return microbatches_[microbatch].tiles; }
+    int64_t num_own_rows() const { return static_cast<int64_t>(own_tokens_.size()); }
+
+    Range tile(int64_t tile) const { return tiles_[tile]; }  // rows of the step
+    Range cp_share(int64_t tile, int cp) const;              // rows of the step
+    Range share(int64_t tile, int cp, int tp) const;         // rows of the step
+    // Where a rank's share of the tile begins among its own rows.
+    int64_t own_begin(int64_t tile, int rank) const { return own_begin_[tile * size_ + rank]; }
+
+    // The rank that owns a row, and the row's place among that rank's own rows.
+    struct Owner {
+        int rank = 0;
+        int64_t own_row = 0;
+    };
+    Owner owner_of(int64_t row) const;
+
+    const int32_t* positions() const { return positions_.data(); }   // [rows]
+    const int64_t* slots() const { return slots_.data(); }           // [rows] in this cp rank's pool
+    const int32_t* own_tokens() const { return own_tokens_.data(); }  // [own rows]
+    const int32_t* own_positions() const { return own_positions_.data(); }
+    // The parts of sequences that lie in the tile; first_row counts from the tile's first row.
+    std::span<const kernels::MlaSequence> sequences(int64_t tile) const;
+
+  private:
+    struct Microbatch {
+        Range rows, own, tiles;
+    };
+
+    Status check(const StepInput& input) const;
+    Status check_sequence(const SequenceSlice& sequence, int64_t expected_row) const;
+    void place_rows(const StepInput& input);
+    void cut_tiles(const StepInput& input);
+    void cut_sequences(const StepInput& input);
+
+    RankPlaceInReplica place_;
+    StepLimits limits_;
+    int size_;
+    std::vector<Microbatch> microbatches_;
+    std::vector<Range> tiles_;
+    std::vector<int64_t> own_begin_;          // [tiles, size]
+    std::vector<int64_t> own_rows_of_rank_;  // [size]
+    std::vector<int32_t> positions_, own_tokens_, own_positions_;
+    std::vector<int64_t> slots_;
+    std::vector<kernels::MlaSequence> sequences_;
+    std::vector<size_t> first_sequence_;  // [tiles + 1] into sequences_
+};
+
+}  // namespace aerie::model

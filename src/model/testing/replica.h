@@ -1,0 +1,105 @@
+// TestReplica: all ranks of one attention replica with their experts, in this process, with the block
+// tables that an engine would keep. Each call of step() is one step of all ranks on threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "model/attention_rank.h"
+#include "model/testing/direct_experts.h"
+
+namespace aerie::model {
+
+// The weights of a model for any split, kept between replicas of one test.
+class TestModel {
+  public:
+    // folder: "" makes dummy weights of `config`.
+    static Result<std::unique_ptr<TestModel>> load(const std::string& folder,
+                                                   const WeightOptions& options);
+    static std::unique_ptr<TestModel> dummy(const ModelConfig& config, const WeightOptions& options,
+                                            uint64_t seed);
+
+    ModelConfig config;
+    std::unique_ptr<WeightStore> store;
+    std::unique_ptr<kernels::RopeTable> rope;
+};
+
+struct ReplicaOptions {
+    int tp_size = 1;
+    int cp_size = 1;
+    int ep_size = 1;
+    int page_size = 64;
+    int64_t max_rows = 512;
+    int64_t tile_rows = 256;
+    int64_t max_positions = 8192;  // of all sequences together
+    int64_t max_logits_rows = 512;
+    int num_threads = 1;  // of each rank
+    bool scatter_blocks = true;  // blocks of a sequence lie in no order
+};
+
+// Rows of one sequence in a step.
+struct StepPart {
+    int sequence = 0;
+    int64_t num_tokens = 0;  // the next ones of that sequence
+    bool all_logits = false;  // else of the last row only
+};
+
+class TestReplica {
+  public:
+    static Result<std::unique_ptr<TestReplica>> create(TestModel& model, const ReplicaOptions& options);
+
+    // A new sequence with these tokens, none of them computed; returns its number.
+    int add_sequence(std::vector<int32_t> tokens);
+    void append(int sequence, int32_t token) { sequences_[sequence].tokens.push_back(token); }
+
+    // Computes the next tokens of each part. cuts: rows where a further microbatch begins.
+    Status step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts = {});
+    // Prefill of all that is left of the sequence in chunks of at most `chunk` rows. The logits of all
+    // computed rows are appended to `logits` [rows · vocab].
+    Status prefill(int sequence, int64_t chunk, bool all_logits, std::vector<float>& logits,
+                   const std::vector<int64_t>& cuts = {});
+
+    ConstView logits() const { return ranks_[0]->logits(); }
+    AttentionRank& rank(int index) { return *ranks_[index]; }
+    DirectExperts& experts(int index) { return *experts_[index]; }
+    KvPool& pool(int cp) { return *pools_[cp]; }
+    std::span<const int32_t> blocks(int sequence, int cp) const {
+        return sequences_[sequence].blocks[cp];
+    }
+    comm::Group& group() { return *group_; }
+    void set_observer(int index, LayerObserver* observer) { observers_[index] = observer; }
+
+  private:
+    struct Sequence {
+        std::vector<int32_t> tokens;
+        int64_t num_computed = 0;
+        std::vector<std::vector<int32_t>> blocks;            // [cp]
+        std::vector<std::span<const int32_t>> block_tables;  // [cp]
+    };
+
+    TestReplica(TestModel& model, const ReplicaOptions& options)
+        : model_(model), options_(options) {}
+    Status load_weights(Stream& stream);
+    Status make_ranks();
+    void reserve_blocks(Sequence& sequence, int64_t positions);
+    Status run_ranks(const StepInput& input);
+
+    TestModel& model_;
+    ReplicaOptions options_;
+    std::unique_ptr<ThreadPool> threads_;
+    std::vector<std::unique_ptr<Stream>> streams_;             // [rank]
+    std::vector<std::unique_ptr<AttentionWeights>> weights_;  // [tp]
+    std::vector<std::unique_ptr<RoutedExperts>> expert_ranks_;  // [ep]
+    std::vector<std::unique_ptr<KvPool>> pools_;               // [cp]
+    std::unique_ptr<comm::Group> group_;
+    std::vector<std::unique_ptr<DirectExperts>> experts_;      // [rank]
+    std::vector<std::unique_ptr<AttentionRank>> ranks_;
+    std::vector<LayerObserver*> observers_;
+    std::vector<Sequence> sequences_;
+    std::vector<int32_t> next_block_;  // [cp]
+};
+
+}  // namespace aerie::model

@@ -1,0 +1,98 @@
+#include "request/convert.h"
+
+#include "proto/engine.pb.h"
+
+namespace aerie {
+namespace {
+
+template <typename Repeated, typename T>
+void fill(Repeated& into, const std::vector<T>& from) {
+    into.Assign(from.begin(), from.end());
+}
+
+FinishReason finish_of(proto::FinishReason finish) {
+    switch (finish) {
+        case proto::FINISH_NONE: return FinishReason::kNone;
+        case proto::FINISH_STOP: return FinishReason::kStop;
+        case proto::FINISH_LENGTH: return FinishReason::kLength;
+        default: return FinishReason::kAbort;
+    }
+}
+
+}  // namespace
+
+void to_proto(const SamplingParams& sampling, proto::SamplingParams& into) {
+    into.set_temperature(sampling.temperature);
+    into.set_top_p(sampling.top_p);
+    into.set_top_k(sampling.top_k);
+    into.set_min_p(sampling.min_p);
+    into.set_seed(sampling.seed);
+    into.set_choice(sampling.choice);
+    into.set_max_new_tokens(sampling.max_new_tokens);
+    into.set_min_new_tokens(sampling.min_new_tokens);
+    into.set_ignore_eos(sampling.ignore_eos);
+    fill(*into.mutable_stop_token_ids(), sampling.stop_token_ids);
+}
+
+void to_proto(const Request& request, proto::AddRequest& into) {
+    into.set_id(request.id);
+    fill(*into.mutable_prompt(), request.prompt);
+    to_proto(request.sampling, *into.mutable_sampling());
+    into.set_hash_logits(request.hash_logits);
+    into.set_prefill_replica(request.prefill_replica);
+    into.set_decode_replica(request.decode_replica);
+}
+
+void to_proto(const TokenOut& token, proto::TokenOut& into) {
+    into.set_id(token.id);
+    into.set_position(token.position);
+    fill(*into.mutable_tokens(), token.tokens);
+    into.set_finish(static_cast<proto::FinishReason>(token.finish));
+    into.set_matched_token(token.matched_token);
+    into.set_error(token.error);
+    into.set_cached_tokens(token.cached_tokens);
+    fill(*into.mutable_logits_hashes(), token.logits_hashes);
+}
+
+SamplingParams from_proto(const proto::SamplingParams& sampling) {
+    return {.temperature = sampling.temperature(),
+            .top_p = sampling.top_p(),
+            .top_k = sampling.top_k(),
+            .min_p = sampling.min_p(),
+            .seed = sampling.seed(),
+            .choice = sampling.choice(),
+            .max_new_tokens = sampling.max_new_tokens(),
+            .min_new_tokens = sampling.min_new_tokens(),
+            .ignore_eos = sampling.ignore_eos(),
+            .stop_token_ids = {sampling.stop_token_ids().begin(), sampling.stop_token_ids().end()}};
+}
+
+Request from_proto(const proto::AddRequest& request) {
+    return {.id = request.id(),
+            .prompt = {request.prompt().begin(), request.prompt().end()},
+            .sampling = from_proto(request.sampling()),
+            .hash_logits = request.hash_logits(),
+            .prefill_replica = request.prefill_replica(),
+            .decode_replica = request.decode_replica()};
+}
+
+TokenOut from_proto(const proto::TokenOut& token) {
+    return {.id = token.id(),
+            .position = token.position(),
+            .tokens = {token.tokens().begin(), token.tokens().end()},
+            .finish = finish_of(token.finish()),
+            .matched_token = token.matched_token(),
+            .error = token.error(),
+            .cached_tokens = token.cached_tokens(),
+            .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()}};
+}
+
+TokenOut aborted(RequestId id, std::string why) {
+    TokenOut token;
+    token.id = id;
+    token.finish = FinishReason::kAbort;
+    token.error = std::move(why);
+    return token;
+}
+
+}  // namespace aerie

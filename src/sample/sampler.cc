@@ -1,0 +1,236 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "sample/race.h"
+
+namespace aerie::sample {
+namespace {
+
+constexpr double kGreedyBelow = 1e-6;  // as SGLang
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// A number that orders as the float does, -0 apart.
+int32_t ordered(float x) {
+    const auto bits = std::bit_cast<int32_t>(x);
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+
+// Orders candidates: the larger logit, of equal ones the lower id, has the larger key.
+uint64_t key_of(float logit, int32_t id) {
+    const uint32_t high = static_cast<uint32_t>(ordered(logit)) ^ 0x80000000u;
+    return uint64_t{high} << 32 | (0xffffffffu - static_cast<uint32_t>(id));
+}
+int32_t id_of(uint64_t key) {
+    return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(key));
+}
+
+// exp(x) for x <= 0 within 2e-7 of the value: 2^n · 2^f with f in [-0.5, 0.5] from the Taylor
+// series; 0 where x is below about -88. Our own and without a branch, so that the loop over a row
+// vectorises.
+float exp_of(float x) {
+    const float y = x * 1.44269504f;
+    const float bounded = y > -127.0f ? y : -127.0f;
+    const float rounded = (bounded + 0x1.8p23f) - 0x1.8p23f;
+    const float f = (bounded - rounded) * 0.693147181f;
+    const float series =
+        1 + f * (1 + f * (0.5f + f * (1.f / 6 + f * (1.f / 24 + f * (1.f / 120 + f / 720)))));
+    const float power = std::bit_cast<float>((static_cast<int32_t>(rounded) + 127) << 23);
+    return series * power;
+}
+
+}  // namespace
+
+// One row on its way to a token.
+struct Sampler::Row {
+    std::vector<float> logits;   // [num_ids] as they take part: -infinity is out
+    std::vector<float> weights;  // [num_ids] exp((logit - largest) / temperature)
+    std::vector<uint64_t> keys;  // candidates, in no order
+    float largest = 0;
+    int32_t first_largest = 0;
+    double inverse_temperature = 1;
+
+    Status load(const float* row, const SamplerOptions& options, const SamplingParams& params,
+                int num_output);
+    double gap(int32_t id) const {
+        return (static_cast<double>(logits[id]) - largest) * inverse_temperature;
+    }
+    double weigh();  // fills weights and returns their sum
+    void gather_top(size_t k);
+    void gather_heavy(double least_sum);
+    void cut_mass(double target);
+    void cut_min_p(double min_p);
+};
+
+Status Sampler::Row::load(const float* row, const SamplerOptions& options,
+                          const SamplingParams& params, int num_output) {
+    const int n = options.num_ids;
+    for (int i = 0; i < n; ++i) logits[i] = row[i] + 0.0f;  // -0 becomes 0
+    if (num_output < params.min_new_tokens) {
+        for (const auto* ids : {&options.eos_ids, &params.stop_token_ids})
+            for (const int32_t id : *ids)
+                if (id >= 0 && id < n) logits[id] = kNever;
+    }
+    int32_t least = std::numeric_limits<int32_t>::max();
+    int32_t most = std::numeric_limits<int32_t>::min();
+    for (int i = 0; i < n; ++i) {
+        const int32_t value = ordered(logits[i]);
+        least = std::min(least, value);
+        most = std::max(most, value);
+    }
+    // NaNs lie beyond the infinities of their sign.
+    if (most >= ordered(-kNever) || least < ordered(kNever)) {
+        int bad = 0;
+        while (logits[bad] < -kNever) ++bad;
+        return error("the logit of token {} is {}, a finite number was expected", bad, logits[bad]);
+    }
+    if (most == ordered(kNever)) return error("no token is left to be sampled: all are ruled out");
+    first_largest = 0;
+    while (ordered(logits[first_largest]) != most) ++first_largest;
+    largest = logits[first_largest];
+    return {};
+}
+
+double Sampler::Row::weigh() {
+    const auto scale = static_cast<float>(inverse_temperature);
+    const size_t n = logits.size();
+    const float* x = logits.data();
+    float* w = weights.data();
+    for (size_t i = 0; i < n; ++i) w[i] = exp_of((x[i] - largest) * scale);
+    double lanes[8] = {};  // one order of addition, whatever the vector width
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int lane = 0; lane < 8; ++lane) lanes[lane] += w[i + lane];
+    for (; i < n; ++i) lanes[0] += w[i];
+    double sum = 0;
+    for (const double lane : lanes) sum += lane;
+    return sum;
+}
+
+// keys = the k largest. Keeps a buffer of at least 2k whose smaller half is thrown away when full.
+void Sampler::Row::gather_top(size_t k) {
+    const size_t limit = std::max<size_t>(2 * k, 1024);
+    keys.clear();
+    uint64_t bar = key_of(kNever, 0);
+    for (size_t i = 0; i < logits.size(); ++i) {
+        const uint64_t key = key_of(logits[i], static_cast<int32_t>(i));
+        if (key <= bar) continue;
+        keys.push_back(key);
+        if (keys.size() < limit) continue;
+        std::nth_element(keys.begin(), keys.begin() + k - 1, keys.end(), std::greater<>());
+        keys.resize(k);
+        bar = keys[k - 1];
+    }
+    if (keys.size() > k) {
+        std::nth_element(keys.begin(), keys.begin() + k - 1, keys.end(), std::greater<>());
+        keys.resize(k);
+    }
+}
+
+// keys = all ids above some weight, enough that together they weigh more than `least_sum`.
+void Sampler::Row::gather_heavy(double least_sum) {
+    for (const float bar : {0x1p-6f, 0x1p-12f, 0x1p-24f, 0.0f}) {
+        keys.clear();
+        double sum = 0;
+        for (size_t i = 0; i < logits.size(); ++i) {
+            if (weights[i] < bar || logits[i] == kNever) continue;
+            keys.push_back(key_of(logits[i], static_cast<int32_t>(i)));
+            sum += weights[i];
+        }
+        if (sum > least_sum) return;
+    }
+}
+
+// Keeps, in descending order, those before which at most `target` of weight lies: quickselect by
+// weight, so that nothing is sorted but the last few.
+void Sampler::Row::cut_mass(double target) {
+    size_t begin = 0, end = keys.size();
+    double before = 0;
+    while (end - begin > 32) {
+        const uint64_t a = keys[begin], b = keys[begin + (end - begin) / 2], c = keys[end - 1];
+        const uint64_t pivot = std::max(std::min(a, b), std::min(std::max(a, b), c));
+        const auto border = std::partition(keys.begin() + begin, keys.begin() + end,
+                                           [pivot](uint64_t key) { return key >= pivot; });
+        size_t middle = border - keys.begin();
+        if (middle == end) {  // the pivot is the smallest: take it off alone
+            std::iter_swap(std::find(keys.begin() + begin, keys.begin() + end, pivot),
+                           keys.begin() + end - 1);
+            --middle;
+        }
+        double left = 0;
+        for (size_t i = begin; i < middle; ++i) left += weights[id_of(keys[i])];
+        if (before + left > target) {
+            end = middle;
+        } else {
+            before += left;
+            begin = middle;
+        }
+    }
+    std::sort(keys.begin() + begin, keys.begin() + end, std::greater<>());
+    size_t kept = begin;
+    while (kept < end && before <= target) before += weights[id_of(keys[kept++])];
+    keys.resize(std::max<size_t>(kept, 1));
+}
+
+void Sampler::Row::cut_min_p(double min_p) {
+    const double least = std::log(min_p);
+    std::erase_if(keys, [&](uint64_t key) { return gap(id_of(key)) < least; });
+}
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options), row_(std::make_unique<Row>()) {
+    CHECK(options.num_ids > 0 && options.num_ids <= options.vocab_size, "{} ids, vocabulary {}",
+          options.num_ids, options.vocab_size);
+    row_->logits.resize(options.num_ids);
+    row_->weights.resize(options.num_ids);
+    row_->keys.reserve(options.num_ids);
+}
+
+Sampler::~Sampler() = default;
+
+Result<int32_t> Sampler::sample(const float* logits, const SamplingParams& params, int num_output,
+                                int64_t position) {
+    Row& row = *row_;
+    RETURN_IF_ERROR(row.load(logits, options_, params, num_output));
+    if (!(params.temperature >= kGreedyBelow) || params.top_k == 1) return row.first_largest;
+
+    const int n = options_.num_ids;
+    row.inverse_temperature = 1 / params.temperature;
+    Race race({.seed = params.seed, .choice = params.choice, .position = position},
+              row.first_largest);
+    const bool by_k = params.top_k > 0 && params.top_k < n;
+    const bool by_p = params.top_p < 1;
+    const bool by_min_p = params.min_p > 0;
+    if (!by_k && !by_p && !by_min_p) {
+        for (int32_t id = 0; id < n; ++id) race.enter(id, row.gap(id));
+        return race.winner();
+    }
+
+    const double sum = by_p ? row.weigh() : 0;
+    const double target = by_p ? std::max(params.top_p, 0.0) * sum : 0;
+    if (by_k)
+        row.gather_top(params.top_k);
+    else if (by_p)
+        row.gather_heavy(target);
+    else
+        row.gather_top(n);
+    if (by_p) row.cut_mass(target);
+    if (by_min_p) row.cut_min_p(std::min(params.min_p, 1.0));
+    for (const uint64_t key : row.keys) race.enter(id_of(key), row.gap(id_of(key)));
+    return race.winner();
+}
+
+double gumbel(const NoiseKey& key, int32_t id) {
+    return -std::log(-std::log(noise_uniform(noise_bits(noise_base(key), id))));
+}
+
+uint64_t hash_logits(const float* logits, int vocab_size) {
+    return hash_bytes(logits, sizeof(float) * static_cast<size_t>(vocab_size));
+}
+
+}  // namespace aerie::sample

@@ -1,0 +1,467 @@
+#include "schedule/scheduler.h"
+
+#include <gtest/gtest.h>
+
+namespace aerie::schedule {
+namespace {
+
+constexpr int kPage = 4;
+
+Request request(RequestId id, int num_tokens, int max_new = 8) {
+    Request result;
+    result.id = id;
+    result.prompt.assign(num_tokens, 7);
+    result.sampling.max_new_tokens = max_new;
+    return result;
+}
+
+SchedulerOptions options(Flavour flavour, int num_blocks, int chunk = 16) {
+    SchedulerOptions result;
+    result.flavour = flavour;
+    result.kv = {.num_blocks = num_blocks, .page_size = kPage, .cp = 1};
+    result.chunked_prefill_size = chunk;
+    result.max_running_requests = 8;
+    result.eos_ids = {2};
+    return result;
+}
+
+// Ends the step: each sampling entry gains `token`.
+std::vector<TokenOut> end_step(Scheduler& scheduler, const Plan& plan, int32_t token = 9) {
+    std::vector<Advance> advances;
+    for (const auto* entries : {&plan.prefill, &plan.decode})
+        for (const PlanEntry& entry : *entries)
+            if (entry.sample && entry.sequence->state != State::kEnded)
+                advances.push_back({entry.sequence, {&token, 1}});
+    return scheduler.on_result(plan, advances);
+}
+
+struct Shape {
+    RequestId id;
+    int first, num_tokens;
+    bool sample;
+    bool operator==(const Shape&) const = default;
+    friend void PrintTo(const Shape& s, std::ostream* out) {
+        *out << s.id << ":" << s.first << "+" << s.num_tokens << (s.sample ? "!" : "");
+    }
+};
+std::vector<Shape> shapes(const std::vector<PlanEntry>& entries) {
+    std::vector<Shape> result;
+    for (const PlanEntry& entry : entries)
+        result.push_back({entry.sequence->id, entry.first, entry.num_tokens, entry.sample});
+    return result;
+}
+using Shapes = std::vector<Shape>;
+
+TEST(NewTokenRatio, FollowsTheRule) {
+    NewTokenRatio ratio(1.0);
+    EXPECT_DOUBLE_EQ(ratio.value(), 0.7);
+    ratio.decode_step();
+    EXPECT_DOUBLE_EQ(ratio.value(), 0.7 - (0.7 - 0.098) / 600);
+    for (int i = 0; i < 1000; ++i) ratio.decode_step();
+    EXPECT_NEAR(ratio.value(), 0.098, 1e-12);
+    ratio.retraction(100, 999, 5);  // (100 + 20·5) / 1000
+    EXPECT_DOUBLE_EQ(ratio.value(), 0.2);
+    ratio.retraction(100, 50, 5);
+    EXPECT_DOUBLE_EQ(ratio.value(), 1.0);
+    ratio.idle();
+    EXPECT_DOUBLE_EQ(ratio.value(), 0.7);
+    EXPECT_DOUBLE_EQ(NewTokenRatio(5).value(), 1.0);
+}
+
+TEST(Unified, PrefillsThenDecodesToTheLimit) {
+    Scheduler scheduler(options(Flavour::kUnified, 64));
+    ASSERT_TRUE(scheduler.add(request(1, 5, 3)).ok());
+    Plan plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{1, 0, 5, true}}));
+    EXPECT_EQ(plan.step, 1u);
+    std::vector<TokenOut> gained = end_step(scheduler, plan);
+    ASSERT_EQ(gained.size(), 1u);
+    EXPECT_EQ(gained[0].position, 0);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 5, 1, true}}));
+    EXPECT_EQ(end_step(scheduler, plan)[0].finish, FinishReason::kNone);
+    plan = scheduler.plan();
+    gained = end_step(scheduler, plan);
+    EXPECT_EQ(gained[0].finish, FinishReason::kLength);
+    EXPECT_EQ(gained[0].position, 2);
+    EXPECT_TRUE(scheduler.plan().empty());
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_EQ(scheduler.counts().used_tokens, 0);
+}
+
+TEST(Unified, StopsAtEosAndStopTokens) {
+    struct Case {
+        bool ignore_eos;
+        std::vector<int32_t> stop;
+        int32_t token;
+        FinishReason finish;
+    };
+    for (const Case& c :
+         {Case{false, {}, 2, FinishReason::kStop}, Case{true, {}, 2, FinishReason::kNone},
+          Case{true, {9}, 9, FinishReason::kStop}, Case{false, {9}, 8, FinishReason::kNone}}) {
+        Scheduler scheduler(options(Flavour::kUnified, 64));
+        Request r = request(1, 5);
+        r.sampling.ignore_eos = c.ignore_eos;
+        r.sampling.stop_token_ids = c.stop;
+        ASSERT_TRUE(scheduler.add(r).ok());
+        const TokenOut out = end_step(scheduler, scheduler.plan(), c.token)[0];
+        EXPECT_EQ(out.finish, c.finish);
+        EXPECT_EQ(out.matched_token, c.finish == FinishReason::kStop ? c.token : -1);
+        EXPECT_EQ(out.tokens, std::vector<int32_t>{c.token});
+    }
+}
+
+TEST(Unified, CutsTheLastAtAPageBorderAndContinuesWithIt) {
+    Scheduler scheduler(options(Flavour::kUnified, 64, 16));
+    ASSERT_TRUE(scheduler.add(request(1, 6)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 25)).ok());
+    ASSERT_TRUE(scheduler.add(request(3, 3)).ok());
+    Plan plan = scheduler.plan();  // 10 left for the second: two pages
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{1, 0, 6, true}, {2, 0, 8, false}}));
+    end_step(scheduler, plan);
+    plan = scheduler.plan();  // 16 of its 17: a page border again; nothing left for the third
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{2, 8, 16, false}}));
+    end_step(scheduler, plan);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{2, 24, 1, true}, {3, 0, 3, true}}));
+    end_step(scheduler, plan);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 6, 1, true}, {2, 25, 1, true}, {3, 3, 1, true}}));
+}
+
+TEST(Unified, WithoutChunkingPromptsAreWhole) {
+    SchedulerOptions o = options(Flavour::kUnified, 64, -1);
+    o.max_prefill_tokens = 20;
+    Scheduler scheduler(o);
+    ASSERT_TRUE(scheduler.add(request(1, 30)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 12)).ok());
+    ASSERT_TRUE(scheduler.add(request(3, 9)).ok());
+    EXPECT_EQ(shapes(scheduler.plan().prefill), (Shapes{{1, 0, 30, true}}));
+    EXPECT_EQ(shapes(scheduler.plan().prefill), (Shapes{{2, 0, 12, true}}));
+    EXPECT_EQ(shapes(scheduler.plan().prefill), (Shapes{{3, 0, 9, true}}));
+}
+
+// A plan is made while the step before runs; the end that its result brings comes one step late.
+TEST(Unified, PlansAheadOfResults) {
+    Scheduler scheduler(options(Flavour::kUnified, 64));
+    ASSERT_TRUE(scheduler.add(request(1, 4, 3)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 4, 8)).ok());
+    const Plan first = scheduler.plan();
+    const Plan second = scheduler.plan();
+    EXPECT_EQ(shapes(second.decode), (Shapes{{1, 4, 1, true}, {2, 4, 1, true}}));
+    const Plan third = scheduler.plan();
+    EXPECT_EQ(shapes(third.decode), (Shapes{{1, 5, 1, true}, {2, 5, 1, true}}));
+    const Plan fourth = scheduler.plan();  // the first request's three tokens are on their way
+    EXPECT_EQ(shapes(fourth.decode), (Shapes{{2, 6, 1, true}}));
+    end_step(scheduler, first);
+    const int64_t used = scheduler.counts().used_tokens;
+    const int32_t eos = 2, other = 5;
+    const std::vector<TokenOut> gained =
+        scheduler.on_result(second, std::vector<Advance>{{second.decode[0].sequence, {&eos, 1}},
+                                                         {second.decode[1].sequence, {&other, 1}}});
+    EXPECT_EQ(gained[0].finish, FinishReason::kStop);
+    EXPECT_EQ(scheduler.counts().used_tokens, used);  // the third step still uses its blocks
+    EXPECT_EQ(scheduler.find(1), nullptr);
+    EXPECT_EQ(third.decode[0].sequence->id, 1u);
+    const std::vector<TokenOut> rest = end_step(scheduler, third);
+    ASSERT_EQ(rest.size(), 1u);
+    EXPECT_EQ(rest[0].id, 2u);
+    EXPECT_EQ(scheduler.counts().used_tokens, 2 * kPage);
+}
+
+TEST(Unified, AbortFreesWhenTheStepHasEnded) {
+    Scheduler scheduler(options(Flavour::kUnified, 64));
+    ASSERT_TRUE(scheduler.add(request(1, 5)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 5)).ok());
+    const Plan plan = scheduler.plan();
+    scheduler.abort(1);
+    scheduler.abort(1);
+    scheduler.abort(99);
+    EXPECT_EQ(scheduler.counts().used_tokens, 4 * kPage);
+    EXPECT_EQ(scheduler.counts().num_running, 1);
+    ASSERT_TRUE(scheduler.add(request(1, 3)).ok());  // the number may come again
+    EXPECT_EQ(end_step(scheduler, plan).size(), 1u);
+    EXPECT_EQ(scheduler.counts().used_tokens, 2 * kPage);
+    scheduler.abort(2);
+    EXPECT_EQ(scheduler.counts().used_tokens, 0);
+}
+
+TEST(Unified, AdmissionKeepsRoomForGrowth) {
+    Scheduler scheduler(options(Flavour::kUnified, 16, 64));  // 64 tokens
+    ASSERT_TRUE(scheduler.add(request(1, 8, 20)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 8, 20)).ok());
+    ASSERT_TRUE(scheduler.add(request(3, 4, 1)).ok());
+    // 8 + 20 + 4 <= 64, and 8 + 20 + 4 <= 64 - 8 - 20; then 4 + 1 + 4 > 64 - 2·28.
+    Plan plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{1, 0, 8, true}, {2, 0, 8, true}}));
+    // Next the two count with 0.7 · 19 each: 48 - 26 = 22 are left.
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{3, 0, 4, true}}));
+}
+
+TEST(Unified, NobodyOvertakesTheHead) {
+    Scheduler scheduler(options(Flavour::kUnified, 16, 64));
+    ASSERT_TRUE(scheduler.add(request(1, 40, 8)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 40, 8)).ok());
+    ASSERT_TRUE(scheduler.add(request(3, 1, 1)).ok());
+    EXPECT_EQ(shapes(scheduler.plan().prefill), (Shapes{{1, 0, 40, true}}));
+    EXPECT_TRUE(scheduler.plan().prefill.empty());
+    EXPECT_EQ(scheduler.counts().num_waiting, 2);
+}
+
+TEST(Unified, RespectsMaxRunning) {
+    SchedulerOptions o = options(Flavour::kUnified, 64, 64);
+    o.max_running_requests = 2;
+    Scheduler scheduler(o);
+    for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler.add(request(id, 4)).ok());
+    EXPECT_EQ(scheduler.plan().prefill.size(), 2u);
+    EXPECT_EQ(scheduler.plan().decode.size(), 2u);
+}
+
+TEST(Unified, RetractsFewestOutputThenLongestPrompt) {
+    SchedulerOptions o = options(Flavour::kUnified, 24, 64);  // 96 tokens
+    o.schedule_conservativeness = 0.01;                       // admit all that fits alone
+    Scheduler scheduler(o);
+    ASSERT_TRUE(scheduler.add(request(1, 8, 60)).ok());
+    for (int step = 0; step < 3; ++step) end_step(scheduler, scheduler.plan());
+    ASSERT_TRUE(scheduler.add(request(2, 4, 60)).ok());
+    end_step(scheduler, scheduler.plan());
+    ASSERT_TRUE(scheduler.add(request(3, 12, 50)).ok());
+    end_step(scheduler, scheduler.plan());
+    ASSERT_EQ(scheduler.counts().num_running, 3);
+
+    std::vector<RequestId> order;
+    while (order.size() < 2) {
+        Plan ahead = scheduler.plan();
+        for (const Retracted& r : ahead.retracted) {
+            order.push_back(r.id);
+            EXPECT_EQ(r.tokens.size(), (r.id == 3 ? 12u : 4u) + r.num_output);
+            EXPECT_EQ(scheduler.find(r.id)->state, State::kWaiting);
+            EXPECT_TRUE(scheduler.find(r.id)->blocks.empty());
+        }
+        ASSERT_FALSE(ahead.empty());
+        end_step(scheduler, ahead);
+    }
+    // 2 and 3 have as many, fewer than 1, and 3's prompt is longer; then 2 has fewer than 1.
+    EXPECT_EQ(order, (std::vector<RequestId>{3, 2}));
+    EXPECT_GT(scheduler.counts().new_token_ratio, 0.1);
+    int steps = 0;
+    for (; !scheduler.idle() && steps < 300; ++steps) end_step(scheduler, scheduler.plan());
+    EXPECT_LT(steps, 300);
+}
+
+// While a step runs nobody is retracted: its end may bring room, and makes all tokens known.
+TEST(Unified, RetractsOnlyBetweenSteps) {
+    SchedulerOptions o = options(Flavour::kUnified, 9, 64);  // 36 tokens
+    o.schedule_conservativeness = 0.01;
+    Scheduler scheduler(o);
+    ASSERT_TRUE(scheduler.add(request(1, 8, 20)).ok());
+    end_step(scheduler, scheduler.plan());
+    ASSERT_TRUE(scheduler.add(request(2, 8, 14)).ok());
+    end_step(scheduler, scheduler.plan());
+    Plan running = scheduler.plan();
+    Plan ahead;
+    for (int step = 0; step < 20; ++step) {
+        ahead = scheduler.plan();
+        EXPECT_TRUE(ahead.retracted.empty());
+        if (ahead.empty()) break;
+        end_step(scheduler, running);
+        running = ahead;
+    }
+    ASSERT_TRUE(ahead.empty());
+    end_step(scheduler, running);
+    ahead = scheduler.plan();
+    EXPECT_FALSE(ahead.empty());
+    EXPECT_EQ(ahead.retracted.size(), 1u);
+    EXPECT_EQ(ahead.decode.size(), 1u);
+}
+
+TEST(Unified, WhatCanNeverFitIsRefusedWithTheNumbers) {
+    Scheduler scheduler(options(Flavour::kUnified, 4));  // 16 tokens, 12 for one request
+    const Status status = scheduler.add(request(1, 12));
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("12 tokens"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("16 tokens"), std::string::npos);
+    EXPECT_FALSE(scheduler.add(request(2, 0)).ok());
+    ASSERT_TRUE(scheduler.add(request(3, 4, 1000)).ok());
+    EXPECT_FALSE(scheduler.add(request(3, 4)).ok());
+    // Alone, it gains what the cache holds.
+    TokenOut last;
+    for (int step = 0; step < 20 && !scheduler.idle(); ++step)
+        last = end_step(scheduler, scheduler.plan()).at(0);
+    EXPECT_EQ(last.finish, FinishReason::kLength);
+    EXPECT_EQ(last.position, 7);  // 4 + 8 tokens
+}
+
+TEST(Unified, DraftsAdvanceBySeveral) {
+    SchedulerOptions o = options(Flavour::kUnified, 64);
+    o.num_drafts = 2;
+    Scheduler scheduler(o);
+    ASSERT_TRUE(scheduler.add(request(1, 5, 5)).ok());
+    Plan plan = scheduler.plan();
+    EXPECT_TRUE(scheduler.plan().empty());
+    end_step(scheduler, plan);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 5, 3, true}}));
+    const std::vector<int32_t> two = {8, 9};
+    TokenOut out =
+        scheduler.on_result(plan, std::vector<Advance>{{plan.decode[0].sequence, two}})[0];
+    EXPECT_EQ(out.tokens, two);
+    EXPECT_EQ(out.position, 1);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 7, 2, true}}));  // only two more may come
+    const std::vector<int32_t> stop = {2, 9};
+    out = scheduler.on_result(plan, std::vector<Advance>{{plan.decode[0].sequence, stop}})[0];
+    EXPECT_EQ(out.finish, FinishReason::kStop);
+    EXPECT_EQ(out.tokens, std::vector<int32_t>{2});
+}
+
+TEST(Prefill, StartsOnlyWithAnOfferAndBlocksNobody) {
+    Scheduler scheduler(options(Flavour::kPrefill, 64));
+    ASSERT_TRUE(scheduler.add(request(1, 20)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 5)).ok());
+    EXPECT_EQ(scheduler.take_announcements(), (std::vector<RequestId>{1, 2}));
+    EXPECT_TRUE(scheduler.take_announcements().empty());
+    EXPECT_TRUE(scheduler.plan().empty());
+    scheduler.may_start(2);
+    Plan plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{2, 0, 5, true}}));
+    scheduler.may_start(1);
+    const Plan next = scheduler.plan();
+    EXPECT_EQ(shapes(next.prefill), (Shapes{{1, 0, 16, false}}));
+    const TokenOut out = end_step(scheduler, plan, 2)[0];
+    EXPECT_EQ(out.finish, FinishReason::kNone);  // the decode replica judges
+    EXPECT_EQ(scheduler.counts().num_prefilled, 1);
+    EXPECT_TRUE(scheduler.is_held(2));
+    EXPECT_EQ(scheduler.counts().used_tokens, 7 * kPage);
+    scheduler.release(2);
+    EXPECT_EQ(scheduler.counts().used_tokens, 5 * kPage);
+    EXPECT_FALSE(scheduler.is_held(2));
+    scheduler.abort(1);
+    EXPECT_TRUE(scheduler.is_held(1));  // pushes may be under way
+    end_step(scheduler, next);
+    EXPECT_EQ(scheduler.counts().used_tokens, 5 * kPage);
+    scheduler.release(1);
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_EQ(scheduler.counts().used_tokens, 0);
+}
+
+TEST(Prefill, AnnouncesTwoChunksForEachDecodeReplica) {
+    Scheduler scheduler(options(Flavour::kPrefill, 64, 8));
+    for (RequestId id = 1; id <= 6; ++id) {
+        Request r = request(id, 9);
+        r.decode_replica = id == 6 ? 1 : 0;
+        ASSERT_TRUE(scheduler.add(r).ok());
+    }
+    EXPECT_EQ(scheduler.take_announcements(), (std::vector<RequestId>{1, 2, 6}));
+    Request back = request(7, 9);
+    ASSERT_TRUE(scheduler.add(back, 3).ok());  // retracted: at once, and first
+    EXPECT_EQ(scheduler.take_announcements(), (std::vector<RequestId>{7}));
+    scheduler.may_start(1);
+    scheduler.may_start(7);
+    Plan plan = scheduler.plan();
+    EXPECT_EQ(plan.prefill[0].sequence->id, 7u);
+    end_step(scheduler, plan);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.prefill), (Shapes{{7, 8, 1, true}, {1, 0, 4, false}}));
+    EXPECT_EQ(scheduler.take_announcements(), (std::vector<RequestId>{3}));
+}
+
+TEST(Decode, OffersInOrderAndStarts) {
+    Scheduler scheduler(options(Flavour::kDecode, 8));  // 32 tokens
+    for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler.add(request(id, 6, 8)).ok());
+    scheduler.announced(2);
+    scheduler.announced(1);
+    EXPECT_EQ(scheduler.take_offers(), (std::vector<RequestId>{2}));  // then 6+8+4 > 24-8
+    EXPECT_EQ(scheduler.find(2)->blocks.size(), 2u);
+    EXPECT_EQ(scheduler.counts().num_offered, 1);
+    EXPECT_EQ(scheduler.counts().num_queued, 1);
+    EXPECT_EQ(scheduler.counts().num_waiting, 2);
+    EXPECT_FALSE(scheduler.start_decode(1, 9).ok());
+    Result<TokenOut> first = scheduler.start_decode(2, 9);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(first->position, 0);
+    EXPECT_EQ(first->tokens, std::vector<int32_t>{9});
+    Plan plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{2, 6, 1, true}}));
+    EXPECT_EQ(end_step(scheduler, plan)[0].position, 1);
+}
+
+TEST(Decode, FirstTokenMayBeTheLast) {
+    Scheduler scheduler(options(Flavour::kDecode, 8));
+    ASSERT_TRUE(scheduler.add(request(1, 6, 8)).ok());
+    scheduler.announced(1);
+    ASSERT_EQ(scheduler.take_offers().size(), 1u);
+    Result<TokenOut> first = scheduler.start_decode(1, 2);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(first->finish, FinishReason::kStop);
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_EQ(scheduler.counts().used_tokens, 0);
+}
+
+TEST(Decode, AbortedOfferIsHeldUntilTheWriterIsDone) {
+    Scheduler scheduler(options(Flavour::kDecode, 8));
+    ASSERT_TRUE(scheduler.add(request(1, 6, 8)).ok());
+    scheduler.announced(1);
+    ASSERT_EQ(scheduler.take_offers().size(), 1u);
+    scheduler.abort(1);
+    EXPECT_TRUE(scheduler.is_held(1));
+    EXPECT_EQ(scheduler.counts().used_tokens, 2 * kPage);
+    EXPECT_FALSE(scheduler.start_decode(1, 9).ok());
+    scheduler.release(1);
+    EXPECT_EQ(scheduler.counts().used_tokens, 0);
+    EXPECT_TRUE(scheduler.idle());
+}
+
+TEST(Decode, RetractedKeepsItsPlaceBeforeNewOnes) {
+    Scheduler scheduler(options(Flavour::kDecode, 280));  // 1120 tokens: two with 512 in reserve
+    for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler.add(request(id, 3, 2000)).ok());
+    for (RequestId id = 1; id <= 3; ++id) scheduler.announced(id);
+    ASSERT_EQ(scheduler.take_offers(), (std::vector<RequestId>{1, 2}));
+    ASSERT_TRUE(scheduler.start_decode(1, 9).ok());
+    end_step(scheduler, scheduler.plan());
+    ASSERT_TRUE(scheduler.start_decode(2, 9).ok());
+    std::vector<Retracted> retracted;
+    for (int step = 0; retracted.empty() && step < 2000; ++step) {
+        const Plan plan = scheduler.plan();
+        retracted = plan.retracted;
+        ASSERT_FALSE(plan.empty());
+        end_step(scheduler, plan);
+        EXPECT_TRUE(scheduler.take_offers().empty());
+    }
+    ASSERT_EQ(retracted.size(), 1u);
+    EXPECT_EQ(retracted[0].id, 2u);
+    EXPECT_GT(retracted[0].num_output, 512);
+    scheduler.abort(1);
+    EXPECT_TRUE(scheduler.take_offers().empty());  // 3 fits, but 2 is before it
+    scheduler.announced(2);
+    EXPECT_EQ(scheduler.take_offers(), (std::vector<RequestId>{2}));
+    const int num_kv = 3 + retracted[0].num_output;
+    EXPECT_EQ(scheduler.find(2)->blocks.size(), static_cast<size_t>((num_kv + 3) / 4));
+    Result<TokenOut> next = scheduler.start_decode(2, 9);
+    ASSERT_TRUE(next.ok());
+    EXPECT_EQ(next->position, retracted[0].num_output);
+    EXPECT_EQ(shapes(scheduler.plan().decode), (Shapes{{2, num_kv, 1, true}}));
+}
+
+// One that runs alone waits for blocks that others hold whose KV has not come.
+TEST(Decode, WaitsForOffersToBecomeRetractable) {
+    Scheduler scheduler(options(Flavour::kDecode, 280));
+    ASSERT_TRUE(scheduler.add(request(1, 3, 2000)).ok());
+    ASSERT_TRUE(scheduler.add(request(2, 7, 2000)).ok());
+    for (RequestId id = 1; id <= 2; ++id) scheduler.announced(id);
+    ASSERT_EQ(scheduler.take_offers().size(), 2u);
+    ASSERT_TRUE(scheduler.start_decode(1, 9).ok());
+    int steps = 0;
+    for (Plan plan = scheduler.plan(); !plan.empty(); plan = scheduler.plan(), ++steps)
+        end_step(scheduler, plan);
+    EXPECT_EQ(steps, 1120 - 2 * kPage - 3);
+    ASSERT_TRUE(scheduler.start_decode(2, 9).ok());
+    const Plan plan = scheduler.plan();
+    ASSERT_EQ(plan.retracted.size(), 1u);
+    EXPECT_EQ(plan.retracted[0].id, 2u);
+    EXPECT_EQ(plan.decode.size(), 1u);
+}
+
+}  // namespace
+}  // namespace aerie::schedule
