@@ -53,7 +53,6 @@ void Connection::start() {
 
 void Connection::drain() {
     asio::post(socket_.get_executor(), [self = shared_from_this()] {
-        if (self->exchange_) self->exchange_->refuse_keep_alive();
         if (self->idle_) self->close();
     });
 }
@@ -121,7 +120,7 @@ asio::awaitable<void> Connection::serve_loop() {
         ExchangeOptions options;
         const bool complete = co_await read_request(request, options);
         if (!complete && !refusal_) break;
-        options.keep_alive = options.keep_alive && complete && !context_.draining;
+        options.keep_alive = options.keep_alive && complete;
         options.max_unsent_bytes = context_.options.max_unsent_bytes;
         exchange_ = std::make_shared<Exchange>(options, this);
         if (input_ended_) exchange_->client_gone();

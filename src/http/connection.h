@@ -42,6 +42,7 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
     void drain();  // close now where idle, else after the running request
     void cut();    // close now
     void wake() override;
+    bool closes_after_this() const override { return context_.draining; }
 
   private:
     using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;

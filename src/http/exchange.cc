@@ -45,6 +45,7 @@ Exchange::Exchange(const ExchangeOptions& options, OutputWaiter* waiter)
 void Exchange::put_head(int status, std::string_view content_type, const Headers& headers,
                         const size_t* content_length) {
     if (!content_length && options_.is_http_1_0) keep_alive_ = false;
+    if (!waiter_ || waiter_->closes_after_this()) keep_alive_ = false;
     ResponseHead head;
     head.status = status;
     head.content_type = content_type;
@@ -161,11 +162,6 @@ void Exchange::client_gone() {
         callback.swap(on_disconnect_);
     }
     if (callback) callback();
-}
-
-void Exchange::refuse_keep_alive() {
-    std::lock_guard lock(mutex_);
-    keep_alive_ = false;
 }
 
 void Exchange::detach() {

@@ -11,10 +11,11 @@
 
 namespace aerie::http {
 
-// Told, on any thread, that there is something to take().
+// The connection, as an exchange sees it. Any thread.
 class OutputWaiter {
   public:
-    virtual void wake() = 0;
+    virtual void wake() = 0;  // there is something to take()
+    virtual bool closes_after_this() const = 0;
 
   protected:
     ~OutputWaiter() = default;
@@ -49,7 +50,6 @@ class Exchange {
     Output take();
     void sent(size_t num_bytes);  // of what take() gave
     void client_gone();           // calls the callback; idempotent
-    void refuse_keep_alive();     // from the next head on
     void detach();                // the waiter is about to go away
 
   private:

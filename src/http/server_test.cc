@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "http/test_client.h"
+#include "http/testing/test_client.h"
 #include "http/url.h"
 
 namespace aerie::http {
