@@ -1,0 +1,313 @@
+#include "api/openai/fields.h"
+
+#include <cmath>
+#include <limits>
+
+namespace aerie::openai {
+namespace {
+
+using api::ApiError;
+using api::Call;
+using api::MaybeError;
+
+struct Context {
+    const char* name;  // of the field
+    const Json& value; // not null
+    const api::CallDefaults& defaults;
+    Call& call;
+
+    MaybeError wrong(std::string_view expected) const {
+        return ApiError{.message = fmt::format("{} must be {}, {}", name, expected, got(value)),
+                        .param = name};
+    }
+};
+
+// ---- reading one value ----
+
+MaybeError read_bool(const Context& c, bool& into) {
+    if (!c.value.is_bool()) return c.wrong("true or false");
+    into = c.value.as_bool();
+    return {};
+}
+
+MaybeError read_string(const Context& c, std::string& into) {
+    if (!c.value.is_string()) return c.wrong("a string");
+    into = c.value.as_string();
+    return {};
+}
+
+// Whole numbers may be written 16.0.
+bool is_whole(const Json& value, int64_t min, int64_t max) {
+    if (value.is_int()) return value.as_int() >= min && value.as_int() <= max;
+    return value.is_double() && value.as_double() == std::floor(value.as_double()) &&
+           std::abs(value.as_double()) < 9e15 && value.as_double() >= static_cast<double>(min) &&
+           value.as_double() <= static_cast<double>(max);
+}
+int64_t whole(const Json& value) {
+    return value.is_int() ? value.as_int() : static_cast<int64_t>(value.as_double());
+}
+
+template <typename T>
+MaybeError read_whole(const Context& c, int64_t min, int64_t max, std::string_view expected,
+                      T& into) {
+    if (!is_whole(c.value, min, max)) return c.wrong(expected);
+    into = static_cast<T>(whole(c.value));
+    return {};
+}
+
+MaybeError read_number(const Context& c, bool (*valid)(double), std::string_view expected,
+                       double& into) {
+    if (!c.value.is_number() || !std::isfinite(c.value.as_double()) ||
+        !valid(c.value.as_double())) {
+        return c.wrong(expected);
+    }
+    into = c.value.as_double();
+    return {};
+}
+
+// ---- reading one field ----
+
+constexpr int kMaxChoices = 128;
+constexpr size_t kMaxStops = 256;
+constexpr double kGreedyBelow = 1e-6;  // a temperature that would overflow the logits
+
+MaybeError read_temperature(const Context& c) {
+    double& into = c.call.sampling.temperature;
+    auto error = read_number(c, [](double x) { return x >= 0; },
+                             "a non-negative finite number", into);
+    if (into < kGreedyBelow) into = 0;
+    return error;
+}
+MaybeError read_top_p(const Context& c) {
+    return read_number(c, [](double x) { return x > 0 && x <= 1; }, "in (0, 1]",
+                       c.call.sampling.top_p);
+}
+MaybeError read_top_k(const Context& c) {
+    if (!is_whole(c.value, 1, INT32_MAX) && !is_whole(c.value, -1, -1)) {
+        return c.wrong("-1 (all) or at least 1");
+    }
+    c.call.sampling.top_k = static_cast<int>(whole(c.value));
+    return {};
+}
+MaybeError read_min_p(const Context& c) {
+    return read_number(c, [](double x) { return x >= 0 && x <= 1; }, "in [0, 1]",
+                       c.call.sampling.min_p);
+}
+MaybeError read_max_tokens(const Context& c) {
+    int value = 0;
+    auto error = read_whole(c, 1, INT32_MAX, "a whole number of at least 1", value);
+    if (!error) c.call.max_tokens = value;
+    return error;
+}
+MaybeError read_min_tokens(const Context& c) {
+    return read_whole(c, 0, INT32_MAX, "a whole number of at least 0",
+                      c.call.sampling.min_new_tokens);
+}
+MaybeError read_n(const Context& c) {
+    return read_whole(c, 1, kMaxChoices, fmt::format("a whole number from 1 to {}", kMaxChoices),
+                      c.call.n);
+}
+MaybeError read_seed(const Context& c) {
+    int64_t value = 0;
+    auto error = read_whole(c, INT64_MIN, INT64_MAX, "a whole number of 64 bits", value);
+    if (!error) c.call.seed = static_cast<uint64_t>(value);
+    return error;
+}
+MaybeError read_stop(const Context& c) {
+    const char* const expected = "a string or a list of strings, none of them empty";
+    const auto valid = [](const Json& item) {
+        return item.is_string() && !item.as_string().empty();
+    };
+    if (valid(c.value)) {
+        c.call.stop = {c.value.as_string()};
+        return {};
+    }
+    if (!c.value.is_array()) return c.wrong(expected);
+    if (c.value.as_array().size() > kMaxStops) {
+        return ApiError{.message = fmt::format("stop must have at most {} strings, got {}",
+                                               kMaxStops, c.value.as_array().size()),
+                        .param = "stop"};
+    }
+    for (const Json& item : c.value.as_array()) {
+        if (!valid(item)) return c.wrong(expected);
+        c.call.stop.push_back(item.as_string());
+    }
+    return {};
+}
+MaybeError read_stop_token_ids(const Context& c) {
+    const std::string expected =
+        fmt::format("a list of token ids from 0 to {}", c.defaults.vocab_size - 1);
+    if (!c.value.is_array()) return c.wrong(expected);
+    for (const Json& item : c.value.as_array()) {
+        if (!is_whole(item, 0, c.defaults.vocab_size - 1)) return c.wrong(expected);
+        c.call.sampling.stop_token_ids.push_back(static_cast<int32_t>(whole(item)));
+    }
+    return {};
+}
+MaybeError read_stream_options(const Context& c) {
+    if (!c.value.is_object()) return c.wrong("an object");
+    const auto read = [&](const char* name, const char* key, bool& into) -> MaybeError {
+        const Json& value = c.value[key];
+        if (value.is_null()) return {};
+        return read_bool({name, value, c.defaults, c.call}, into);
+    };
+    if (auto error = read("stream_options.include_usage", "include_usage", c.call.include_usage)) {
+        return error;
+    }
+    return read("stream_options.continuous_usage_stats", "continuous_usage_stats",
+                c.call.continuous_usage_stats);
+}
+MaybeError read_any_string(const Context& c) {
+    std::string unused;
+    return read_string(c, unused);
+}
+MaybeError read_any_bool(const Context& c) {
+    bool unused;
+    return read_bool(c, unused);
+}
+
+// Tools that the model is not to call need no parser for its calls.
+MaybeError read_tools(const Context& c) {
+    return c.value.is_array() ? MaybeError() : c.wrong("a list of tools");
+}
+
+// ---- fields that are not built yet: the values that change nothing ----
+
+bool never(const Json&) { return false; }
+bool is_zero(const Json& v) { return v.is_number() && v.as_double() == 0; }
+bool is_one(const Json& v) { return v.is_number() && v.as_double() == 1; }
+bool is_false(const Json& v) { return v.is_bool() && !v.as_bool(); }
+bool is_false_or_zero(const Json& v) { return is_false(v) || is_zero(v); }
+bool is_empty(const Json& v) {
+    return (v.is_string() && v.as_string().empty()) || (v.is_array() && v.as_array().empty()) ||
+           (v.is_object() && v.as_object().empty());
+}
+bool is_text_format(const Json& v) { return v["type"] == Json("text"); }
+bool is_none_choice(const Json& v) { return v == Json("none") || v == Json("auto"); }
+
+struct Field {
+    const char* name;
+    unsigned endpoints;
+    MaybeError (*read)(const Context&);      // null: not built yet
+    bool (*is_neutral)(const Json&) = nullptr;  // of a field not built yet: changes nothing
+};
+
+constexpr unsigned kBoth = kChat | kCompletion;
+
+const Field kFields[] = {
+    {"model", kBoth, [](const Context& c) { return read_string(c, c.call.model); }},
+    {"max_tokens", kBoth, read_max_tokens},
+    {"max_completion_tokens", kChat, read_max_tokens},  // wins: it is read later
+    {"temperature", kBoth, read_temperature},
+    {"top_p", kBoth, read_top_p},
+    {"top_k", kBoth, read_top_k},
+    {"min_p", kBoth, read_min_p},
+    {"n", kBoth, read_n},
+    {"seed", kBoth, read_seed},
+    {"stop", kBoth, read_stop},
+    {"stop_token_ids", kBoth, read_stop_token_ids},
+    {"min_tokens", kBoth, read_min_tokens},
+    {"ignore_eos", kBoth,
+     [](const Context& c) { return read_bool(c, c.call.sampling.ignore_eos); }},
+    {"skip_special_tokens", kBoth,
+     [](const Context& c) { return read_bool(c, c.call.skip_special_tokens); }},
+    {"no_stop_trim", kBoth, [](const Context& c) { return read_bool(c, c.call.no_stop_trim); }},
+    {"stream", kBoth, [](const Context& c) { return read_bool(c, c.call.stream); }},
+    {"stream_options", kBoth, read_stream_options},
+    {"rid", kBoth, [](const Context& c) { return read_string(c, c.call.rid); }},
+    {"user", kBoth, read_any_string},
+    {"return_token_ids", kBoth,
+     [](const Context& c) { return read_bool(c, c.call.return_token_ids); }},
+    // An extension for tests: see Request::hash_logits.
+    {"logits_hash", kBoth, [](const Context& c) { return read_bool(c, c.call.logits_hash); }},
+    {"echo", kCompletion, [](const Context& c) { return read_bool(c, c.call.echo); }},
+    {"tools", kChat, read_tools},
+    {"parallel_tool_calls", kChat, read_any_bool},  // says something only of tools
+    {"stream_reasoning", kChat, read_any_bool},     // says something only with separate_reasoning
+
+    {"tool_choice", kChat, nullptr, is_none_choice},
+    {"functions", kChat, nullptr, is_empty},
+    {"function_call", kChat, nullptr, is_none_choice},
+    {"logprobs", kChat, nullptr, is_false},
+    {"logprobs", kCompletion, nullptr, is_false},  // 0 asks for the chosen tokens' own
+    {"top_logprobs", kBoth, nullptr, is_zero},
+    {"logit_bias", kBoth, nullptr, is_empty},
+    {"frequency_penalty", kBoth, nullptr, is_zero},
+    {"presence_penalty", kBoth, nullptr, is_zero},
+    {"repetition_penalty", kBoth, nullptr, is_one},
+    {"response_format", kBoth, nullptr, is_text_format},
+    {"json_schema", kBoth, nullptr, is_empty},
+    {"regex", kBoth, nullptr, is_empty},
+    {"ebnf", kBoth, nullptr, is_empty},
+    {"structural_tag", kBoth, nullptr, is_empty},
+    {"stop_regex", kBoth, nullptr, is_empty},
+    {"reasoning_effort", kChat, nullptr, never},
+    {"separate_reasoning", kChat, nullptr, is_false},
+    {"priority", kBoth, nullptr, is_zero},
+    {"cache_salt", kBoth, nullptr, is_empty},
+    {"suffix", kCompletion, nullptr, is_empty},
+    {"best_of", kCompletion, nullptr, is_one},
+    {"lora_path", kBoth, nullptr, is_empty},
+    {"session_params", kBoth, nullptr, is_empty},
+    {"custom_logit_processor", kBoth, nullptr, is_empty},
+    {"custom_params", kBoth, nullptr, is_empty},
+    {"return_hidden_states", kBoth, nullptr, is_false_or_zero},
+};
+
+MaybeError not_supported(const Field& field, const Json& value) {
+    return ApiError{.message = fmt::format("{} is not supported yet, {}: leave it out", field.name,
+                                           got(value)),
+                    .param = field.name,
+                    .code = "unsupported_parameter"};
+}
+
+// Checks that concern two fields.
+MaybeError check_together(const Json& body, const Call& call) {
+    const Json& tools = body["tools"];
+    if (tools.is_array() && !tools.as_array().empty() && body["tool_choice"] != Json("none")) {
+        return ApiError{.message = "tools are not supported yet unless tool_choice is \"none\": the "
+                                   "model's calls are not parsed",
+                        .param = "tools",
+                        .code = "unsupported_parameter"};
+    }
+    if (call.max_tokens && call.sampling.min_new_tokens > *call.max_tokens) {
+        return ApiError{.message = fmt::format("min_tokens must be at most max_tokens ({}), got {}",
+                                               *call.max_tokens, call.sampling.min_new_tokens),
+                        .param = "min_tokens"};
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string got(const Json& value) {
+    constexpr size_t kShown = 60;  // bytes
+    // Long values are not written out only to be cut.
+    if (value.is_array() && value.as_array().size() > kShown) {
+        return fmt::format("got a list of {} items", value.as_array().size());
+    }
+    if (value.is_string() && value.as_string().size() > kShown) {
+        return fmt::format("got a string of {} bytes", value.as_string().size());
+    }
+    const std::string text = value.dump();
+    if (text.size() <= 2 * kShown) return "got " + text;
+    return fmt::format("got {} {} of {} bytes", value.is_object() ? "an" : "a", value.type_name(),
+                       text.size());
+}
+
+MaybeError read_fields(const Json& body, Endpoint endpoint, const api::CallDefaults& defaults,
+                       Call& call) {
+    for (const Field& field : kFields) {
+        if (!(field.endpoints & endpoint)) continue;
+        const Json* value = body.find(field.name);
+        if (!value || value->is_null()) continue;
+        if (field.read) {
+            if (auto error = field.read({field.name, *value, defaults, call})) return error;
+        } else if (!field.is_neutral(*value)) {
+            return not_supported(field, *value);
+        }
+    }
+    return check_together(body, call);
+}
+
+}  // namespace aerie::openai

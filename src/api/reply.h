@@ -1,0 +1,48 @@
+// ReplyFormat: how an API writes what the engine gives. One object for each call.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/error.h"
+#include "request/request.h"
+
+namespace aerie::api {
+
+// What one choice has gained, or all that it has.
+struct Piece {
+    int choice = 0;    // index among all choices of the call
+    std::string text = {};  // whole characters
+    std::vector<int32_t> token_ids = {};       // only where the call asks for them
+    std::vector<uint64_t> logits_hashes = {};  // likewise
+    FinishReason finish = FinishReason::kNone;
+    std::string matched_string = {};  // what ended it; empty: none
+    int32_t matched_token = -1;  // likewise; -1: none
+};
+
+struct Usage {
+    int64_t prompt_tokens = 0;  // each prompt once, however many choices it has
+    int64_t completion_tokens = 0;
+    int64_t cached_tokens = 0;
+};
+
+struct Body {
+    std::string content_type, text;
+};
+
+class ReplyFormat {
+  public:
+    virtual ~ReplyFormat() = default;
+
+    virtual Body error(const ApiError& error) const = 0;
+    // `choices` by index, each finished.
+    virtual Body whole(const std::vector<Piece>& choices, const Usage& usage) const = 0;
+
+    // The body of a stream, part by part. `usage`: so far.
+    virtual std::string stream_piece(const Piece& piece, const Usage& usage) = 0;
+    virtual std::string stream_end(const Usage& usage) = 0;
+    virtual std::string stream_error(const ApiError& error) = 0;  // and the end
+};
+
+}  // namespace aerie::api
