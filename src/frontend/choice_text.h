@@ -1,0 +1,40 @@
+// ChoiceText: the tokens of one choice → its text, and where that ends.
+#pragma once
+
+#include "api/call.h"
+#include "api/reply.h"
+#include "base/result.h"
+#include "parse/stop_strings.h"
+#include "request/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie::frontend {
+
+// However the tokens are cut into TokenOuts, the pieces together are the same. One thread at a time.
+class ChoiceText {
+  public:
+    // `choice`: its index among the call's choices. The tokenizer must outlive this.
+    ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int choice);
+
+    // What the choice gains by `out`. Where a stop string ends it, the piece is finished before the
+    // engine's last token, and `out`'s tokens after that one are dropped. Tokens that are already
+    // known (a host that died sends them again) are skipped; the error tells of missing ones.
+    Result<api::Piece> take(const TokenOut& out);
+
+    int num_tokens() const { return num_tokens_; }  // up to the one that ended the choice
+    int num_cached() const { return num_cached_; }
+
+  private:
+    // True where the token has completed a stop string.
+    bool add_token(int32_t id, bool is_end, api::Piece& piece);
+    bool add_text(const std::string& text, api::Piece& piece);
+
+    const api::Call& call_;
+    const int choice_;
+    IncrementalDecoder decoder_;
+    StopStrings stops_;
+    int num_tokens_ = 0;
+    int num_cached_ = 0;
+};
+
+}  // namespace aerie::frontend

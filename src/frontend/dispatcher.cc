@@ -1,0 +1,176 @@
+#include "frontend/dispatcher.h"
+
+#include <sys/random.h>
+
+#include <utility>
+
+#include "base/hash.h"
+
+namespace aerie::frontend {
+
+using api::ApiError;
+
+std::shared_ptr<Dispatcher> Dispatcher::make(control::EngineClient& engine,
+                                             const DispatcherOptions& options) {
+    std::shared_ptr<Dispatcher> made(new Dispatcher(engine, options));
+    engine.set_sink([weak = std::weak_ptr(made)](std::vector<TokenOut> outs) {
+        if (auto self = weak.lock()) self->take(outs);
+    });
+    return made;
+}
+
+uint64_t Dispatcher::draw_seed() {
+    if (options_.random_seed) {
+        const auto seed = static_cast<uint64_t>(*options_.random_seed);
+        return mix64(mix64(seed) + num_seeds_.fetch_add(1));
+    }
+    uint64_t seed = 0;
+    CHECK_EQ(getrandom(&seed, sizeof seed, 0), static_cast<ssize_t>(sizeof seed));
+    return seed;
+}
+
+api::MaybeError Dispatcher::admit(const std::shared_ptr<Generation>& generation,
+                                  size_t num_prompts, RequestId& first_id,
+                                  std::vector<ReplicaChoice::Pair>& replicas) {
+    const control::EngineState state = engine_.state();
+    if (state.stopping) return ApiError{.status = 503, .message = "the server is stopping"};
+    const int n = generation->call().n;
+    const int num_new = generation->num_choices();
+    std::lock_guard lock(mutex_);
+    if (refusing_) return ApiError{.status = 503, .message = "the server is stopping"};
+    const int num_running = static_cast<int>(running_.size());
+    if (options_.max_in_flight > 0 && num_running + num_new > options_.max_in_flight) {
+        return ApiError{.status = 503,
+                        .message = fmt::format(
+                            "The request queue is full: {} requests are in flight and this one "
+                            "needs {}, at most {} may be ({})",
+                            num_running, num_new, options_.max_in_flight,
+                            options_.max_in_flight_reason),
+                        .code = "queue_full"};
+    }
+    for (size_t prompt = 0; prompt < num_prompts; ++prompt) {
+        auto pair = replica_choice_.take(state, n);
+        if (!pair) {
+            for (const auto& taken : replicas) replica_choice_.release(taken, n);
+            return ApiError{.status = 503, .message = pair.message()};
+        }
+        replicas.push_back(*pair);
+    }
+    first_id = next_id_;
+    next_id_ += static_cast<RequestId>(num_new);
+    for (int i = 0; i < num_new; ++i) {
+        running_[first_id + i] = {generation, i, first_id, replicas[i / n]};
+    }
+    return {};
+}
+
+void Dispatcher::run(const std::shared_ptr<Generation>& generation,
+                     std::vector<EncodedPrompt> prompts, Answer answer) {
+    RequestId first_id = 0;
+    std::vector<ReplicaChoice::Pair> replicas;
+    if (auto error = admit(generation, prompts.size(), first_id, replicas)) {
+        generation->fail(*error);
+        return;
+    }
+    answer.on_disconnect([self = weak_from_this(), weak = std::weak_ptr(generation), first_id] {
+        auto dispatcher = self.lock();
+        auto gone = weak.lock();
+        if (dispatcher && gone) dispatcher->retire(first_id, gone->client_gone());
+    });
+    const api::Call& call = generation->call();
+    const uint64_t seed = call.seed ? *call.seed : draw_seed();
+    for (int i = 0; i < generation->num_choices(); ++i) {
+        const int prompt = i / call.n;
+        Request request{.id = first_id + i, .sampling = call.sampling};
+        request.prompt = prompts[prompt].ids;
+        request.sampling.choice = i % call.n;
+        request.sampling.max_new_tokens = prompts[prompt].max_new_tokens;
+        // A drawn seed makes equal prompts of one call differ too.
+        request.sampling.seed = call.seed ? seed : mix64(seed + static_cast<uint64_t>(prompt));
+        request.hash_logits = call.logits_hash;
+        request.prefill_replica = replicas[prompt].prefill;
+        request.decode_replica = replicas[prompt].decode;
+        if (!is_running(request.id)) continue;  // ended meanwhile
+        if (auto status = engine_.add(request); !status) {
+            retire(first_id, generation->fail({.status = 503, .message = status.message()}));
+            return;
+        }
+        // Ended while it was added: the engine may have seen the abort before the request.
+        if (!is_running(request.id)) engine_.abort(request.id);
+    }
+}
+
+bool Dispatcher::is_running(RequestId id) const {
+    std::lock_guard lock(mutex_);
+    return running_.contains(id);
+}
+
+void Dispatcher::take(const std::vector<TokenOut>& outs) {
+    for (const TokenOut& out : outs) {
+        Running running;
+        {
+            std::lock_guard lock(mutex_);
+            const auto found = running_.find(out.id);
+            if (found == running_.end()) continue;  // aborted
+            running = found->second;
+        }
+        retire(running.first_id, running.generation->take(running.choice, out));
+    }
+}
+
+void Dispatcher::retire(RequestId first_id, const Generation::Ended& ended) {
+    if (ended.choices.empty()) return;
+    std::vector<Running> retired;  // their generations end outside the lock
+    {
+        std::lock_guard lock(mutex_);
+        for (const int choice : ended.choices) {
+            const auto found = running_.find(first_id + choice);
+            if (found == running_.end()) continue;
+            replica_choice_.release(found->second.replicas, 1);
+            retired.push_back(std::move(found->second));
+            running_.erase(found);
+        }
+        if (running_.empty()) idle_.notify_all();
+    }
+    for (const int choice : ended.to_abort) engine_.abort(first_id + choice);
+}
+
+void Dispatcher::fail(const std::shared_ptr<Generation>& generation, const ApiError& error) {
+    RequestId first_id = 0;
+    {
+        std::lock_guard lock(mutex_);
+        for (const auto& [id, running] : running_) {
+            if (running.generation == generation) first_id = running.first_id;
+        }
+    }
+    retire(first_id, generation->fail(error));
+}
+
+void Dispatcher::abort(const std::string& rid, bool all) {
+    std::vector<Running> found;
+    {
+        std::lock_guard lock(mutex_);
+        for (const auto& [id, running] : running_) {
+            const bool named = !rid.empty() && running.generation->call().rid == rid;
+            if (running.first_id == id && (all || named)) found.push_back(running);
+        }
+    }
+    for (const Running& running : found) retire(running.first_id, running.generation->abort());
+}
+
+int Dispatcher::num_in_flight() const {
+    std::lock_guard lock(mutex_);
+    return static_cast<int>(running_.size());
+}
+
+void Dispatcher::refuse_new() {
+    std::lock_guard lock(mutex_);
+    refusing_ = true;
+}
+
+bool Dispatcher::wait_idle(double limit_s) {
+    std::unique_lock lock(mutex_);
+    return idle_.wait_until(lock, after(limit_s), [this] { return running_.empty(); });
+}
+
+}  // namespace aerie::frontend

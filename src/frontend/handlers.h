@@ -1,0 +1,78 @@
+// Handlers: what each route of the table does.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "api/call.h"
+#include "api/error.h"
+#include "base/json.h"
+#include "frontend/answer.h"
+#include "frontend/dispatcher.h"
+#include "frontend/frontend.h"
+#include "frontend/prompt_encoder.h"
+#include "frontend/scrape.h"
+#include "frontend/timeouts.h"
+
+namespace aerie::frontend {
+
+struct HttpCall {
+    http::Request request;
+    std::string parameter;  // what {id} in the route's path took
+    Answer answer;
+};
+
+class Handlers {
+  public:
+    Handlers(const FrontendOptions& options, FrontendParts parts);
+
+    void chat(HttpCall& call);
+    void completion(HttpCall& call);
+
+    void models(HttpCall& call);
+    void model(HttpCall& call);
+    void model_info(HttpCall& call);
+    void server_info(HttpCall& call);
+    void loads(HttpCall& call);
+    void tokenize(HttpCall& call);
+    void detokenize(HttpCall& call);
+
+    void health(HttpCall& call);
+    void health_generate(HttpCall& call);
+    void ping(HttpCall& call);
+    void metrics(HttpCall& call);
+    void abort_request(HttpCall& call);
+
+    Dispatcher& dispatcher() { return *dispatcher_; }
+    void set_stopping() { stopping_ = true; }
+
+  private:
+    enum class OpenAiKind { kChat, kCompletion };
+    void generate(HttpCall& call, OpenAiKind kind);
+    std::unique_ptr<api::ReplyFormat> make_format(
+        OpenAiKind kind, const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    api::MaybeError encode_all(const api::Call& call, std::vector<EncodedPrompt>& prompts) const;
+    void start(api::Call call, std::vector<EncodedPrompt> prompts,
+               std::unique_ptr<api::ReplyFormat> format, const Answer& answer,
+               std::shared_ptr<Generation>* started = nullptr);
+    // False, and the call is answered, where the body is not a JSON object.
+    bool read_body(HttpCall& call, Json& body) const;
+    void send_error(HttpCall& call, const api::ApiError& error) const;
+    void send_json(HttpCall& call, const Json& json) const;
+    Json model_json() const;
+    Json load_json(const Scrape& scrape, const Scrape::Labels& replica) const;
+    std::string why_unhealthy() const;
+
+    const FrontendOptions& options_;
+    const FrontendParts parts_;
+    const PromptEncoder encoder_;
+    const metrics::FrontendMetrics metrics_;
+    const int64_t started_;  // Unix time
+    // Shared with the engine's sink, which may be called after this has gone.
+    const std::shared_ptr<Dispatcher> dispatcher_;
+    Timeouts timeouts_;
+    std::atomic<bool> stopping_{false};
+};
+
+}  // namespace aerie::frontend

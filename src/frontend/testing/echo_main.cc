@@ -1,0 +1,73 @@
+// frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats the end of the prompt,
+// for trying clients without an engine. Ends with its standard input.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "frontend/frontend.h"
+#include "frontend/testing/fake_engine.h"
+#include "template/chat_template.h"
+
+namespace aerie::frontend {
+namespace {
+
+Script repeat(const Request& request, const Tokenizer& tokenizer) {
+    Script script;
+    const int count = std::min<int>(request.sampling.max_new_tokens,
+                                    static_cast<int>(request.prompt.size()));
+    for (int i = 0; i < count; ++i) {
+        const int32_t id = request.prompt[request.prompt.size() - count + i];
+        if (!tokenizer.is_special(id)) script.tokens.push_back(id);
+    }
+    if (static_cast<int>(script.tokens.size()) < request.sampling.max_new_tokens) {
+        script.tokens.push_back(*tokenizer.eos_id());
+        script.finish = FinishReason::kStop;
+        script.matched_token = *tokenizer.eos_id();
+    }
+    script.seconds_per_step = 0.02;
+    return script;
+}
+
+int run(const std::string& model_dir, int port) {
+    auto tokenizer = Tokenizer::load(model_dir);
+    auto source = find_chat_template(model_dir);
+    auto chat = source ? ChatTemplate::compile(*source) : Result<ChatTemplate>(source.error());
+    if (!tokenizer || !chat) {
+        std::fprintf(stderr, "%s\n",
+                     (!tokenizer ? tokenizer.message() : chat.message()).c_str());
+        return 2;
+    }
+    FakeEngine engine([&](const Request& request) { return repeat(request, **tokenizer); });
+    metrics::Registry registry;
+    FrontendOptions options;
+    options.http.port = port;
+    options.served_model_name = "echo";
+    options.context_length = 4096;
+    options.defaults.vocab_size = (*tokenizer)->vocab_size();
+    auto frontend = Frontend::start(
+        options, {.tokenizer = **tokenizer,
+                  .engine = engine,
+                  .registry = registry,
+                  .render_chat = [&](const Json& v) { return chat->render(v); }});
+    if (!frontend) {
+        std::fprintf(stderr, "%s\n", frontend.message().c_str());
+        return 2;
+    }
+    std::printf("http://127.0.0.1:%d\n", (*frontend)->port());
+    std::fflush(stdout);
+    while (std::getchar() != EOF) {
+    }
+    (*frontend)->stop(5);
+    return 0;
+}
+
+}  // namespace
+}  // namespace aerie::frontend
+
+int main(int argc, char** argv) {
+    if (argc != 3) {
+        std::fprintf(stderr, "usage: frontend_echo MODEL_DIR PORT\n");
+        return 2;
+    }
+    return aerie::frontend::run(argv[1], std::atoi(argv[2]));
+}
