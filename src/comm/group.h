@@ -25,6 +25,8 @@ class Group {
     virtual Status barrier(int rank) = 0;
     // Makes every present and later call fail at once (a rank of the group cannot go on).
     virtual void abort(const std::string& why) = 0;
+    // Makes a broken group whole. Only while no rank is in a call.
+    virtual void reset() = 0;
 };
 
 // limit_s: the longest wait for another rank, in seconds. Waiting blocks after a short spin.

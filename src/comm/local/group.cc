@@ -51,6 +51,12 @@ class LocalGroup final : public Group {
 
     void abort(const std::string& why) override { break_up(why); }
 
+    void reset() override {
+        std::lock_guard lock(why_mutex_);
+        count_.store(0);
+        round_.store((round_.load() & ~kBroken) + kOneRound);
+    }
+
   private:
     struct alignas(64) Arrival {
         std::atomic<uint32_t> round{0};  // the last one that the rank came to, as a value of round_

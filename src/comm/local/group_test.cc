@@ -78,6 +78,8 @@ TEST(Group, AbortWakesWhoWaitsAndFailsLaterCalls) {
     });
     EXPECT_LT(seconds_since(start), 10);
     EXPECT_FALSE(group->barrier(0).ok());
+    group->reset();
+    on_each_rank(3, [&group](int rank) { EXPECT_TRUE(group->barrier(rank).ok()); });
 }
 
 TEST(Group, WaitingBurnsNoCpu) {
