@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "schedule/scheduler.h"
 
 namespace aerie::schedule {
