@@ -1,0 +1,253 @@
+#include "app/rank_host.h"
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "comm/port_numbers.h"
+#include "model/attention_weights.h"
+#include "model/expert_weights.h"
+#include "model/model_support.h"
+
+namespace aerie {
+namespace {
+
+transfer::Pool transfer_pool(KvPool& pool) {
+    transfer::Pool out;
+    for (int layer = 0; layer < pool.num_layers(); ++layer) out.layers.push_back(pool.layer(layer));
+    out.num_blocks = static_cast<int>(pool.num_blocks());
+    out.page_size = pool.page_size();
+    out.token_bytes = pool.block_bytes() / pool.page_size();
+    return out;
+}
+
+}  // namespace
+
+RankHost::RankHost(const RankHostOptions& options) : options_(options) {}
+
+RankHost::~RankHost() { stop(); }
+
+Result<std::unique_ptr<RankHost>> RankHost::start(const RankHostOptions& options) {
+    std::unique_ptr<RankHost> host(new RankHost(options));
+    const TimePoint begin = Clock::now();
+    const Settings& settings = host->config().settings;
+    Result<std::unique_ptr<model::TensorSource>> source =
+        settings.load_format == LoadFormat::kDummy
+            ? model::make_dummy_source(static_cast<uint64_t>(settings.random_seed.value_or(0)),
+                                       host->model().quantization_config.has_value())
+            : model::open_checkpoint(settings.model_path, model::ReadMode::kAuto);
+    if (!source) return source.error();
+    host->weights_ = std::make_unique<model::WeightStore>(
+        *std::move(source), model::WeightOptions{.compute = host->compute()});
+    RETURN_IF_ERROR(host->load_experts());
+    RETURN_IF_ERROR(host->load_replicas());
+    const double seconds = seconds_since(begin);
+    const auto read = static_cast<double>(host->weights_->read_bytes());
+    log_info("weights loaded in {:.2f} s: {:.1f} MB read ({:.0f} MB/s), {:.1f} MB held, from {}",
+             seconds, read * 1e-6, read * 1e-6 / seconds,
+             static_cast<double>(host->weights_->held_bytes()) * 1e-6,
+             host->weights_->description());
+    host->weights_->close_source();
+    host->run_threads();
+    return host;
+}
+
+Status RankHost::load_experts() {
+    Stream stream(options_.pool);
+    for (const RankPlace& place : placement().experts) {
+        if (place.node != options_.node) continue;
+        const auto [begin, end] = experts_of(place.ep, placement().expert_ep(), model().n_routed_experts);
+        auto routed = model::load_routed_experts(
+            model(), {.expert_begin = begin, .expert_end = end}, *weights_, stream);
+        if (!routed) return routed.error();
+        expert::ExpertRankOptions options;
+        options.side = expert_side_options(place);
+        options.pool = options_.pool;
+        options.first_expert = begin;
+        options.metrics = metrics::ExpertMetrics(registry_, config().settings.served_model_name, place.ep);
+        for (const auto* layer : routed->layers) {
+            options.layers.push_back(layer == nullptr ? std::span<const kernels::ExpertWeights>()
+                                                      : std::span(*layer));
+        }
+        experts_.push_back(std::make_unique<expert::ExpertRank>(std::move(options)));
+    }
+    return {};
+}
+
+Status RankHost::load_replicas() {
+    for (const AttentionReplica& place : placement().replicas) {
+        if (place.node != options_.node) continue;
+        if (rope_ == nullptr) {
+            rope_ = std::make_unique<kernels::RopeTable>(model::rope_params(model()),
+                                                         *config().settings.context_length);
+        }
+        auto replica = std::make_unique<Replica>();
+        replica->place = place;
+        RETURN_IF_ERROR(load_replica(*replica));
+        replicas_.push_back(std::move(replica));
+    }
+    return {};
+}
+
+Status RankHost::load_replica(Replica& replica) {
+    const AttentionReplica& place = replica.place;
+    const cache::KvBlocksOptions kv = scheduler_options(place).kv;
+    for (int c = 0; c < place.cp_size; ++c) {
+        replica.pools.push_back(std::make_unique<KvPool>(model().num_hidden_layers, kv.num_blocks,
+                                                         kv.page_size, model().latent_dim(), compute()));
+    }
+    Stream stream(options_.pool);
+    for (int t = 0; t < place.tp_size; ++t) {
+        auto weights = model::load_attention_weights(model(), {.tp = t, .tp_size = place.tp_size},
+                                                     *weights_, stream);
+        if (!weights) return weights.error();
+        replica.weights.push_back(std::make_unique<model::AttentionWeights>(*std::move(weights)));
+    }
+    const metrics::AttentionMetrics metrics(registry_,
+                                            {.model_name = config().settings.served_model_name,
+                                             .engine_type = name_of(place.role),
+                                             .dp_rank = place.dp_rank});
+    // A rank may wait for experts as long as the exchange lets it; the others then wait for it.
+    auto group = comm::make_local_group(static_cast<int>(place.ranks.size()),
+                                        config().ae_separation.exchange_timeout_s * 2);
+    std::vector<engine::Team::Rank> ranks;
+    for (int c = 0; c < place.cp_size; ++c) {
+        for (int t = 0; t < place.tp_size; ++t) {
+            auto rank = make_rank(replica, {t, place.tp_size, c, place.cp_size}, metrics, *group);
+            if (!rank) return rank.error();
+            ranks.push_back(*std::move(rank));
+        }
+    }
+    replica.team = std::make_unique<engine::Team>(fmt::format("{}-{}", name_of(place.role), place.dp_rank),
+                                                  std::move(ranks), std::move(group), metrics);
+    make_leader(replica, metrics);
+    return {};
+}
+
+Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
+                                           const model::RankPlaceInReplica& place,
+                                           const metrics::AttentionMetrics& metrics,
+                                           comm::Group& group) {
+    exchange::AttentionSideOptions exchange =
+        attention_side_options(replica.place.ranks[place.index()]);
+    exchange.metrics = metrics;
+    if (place.index() != 0) {  // times come from the leader alone, bytes from all
+        exchange.metrics.dispatch_time = {};
+        exchange.metrics.combine_wait_time = {};
+    }
+    engine::Team::Rank rank;
+    rank.place = place;
+    rank.stream = std::make_unique<Stream>(options_.pool);
+    rank.exchange = exchange::make_attention_side(std::move(exchange));
+    const int max_rows = step_rows_max(replica.place);
+    auto made = model::AttentionRank::create({.config = &model(),
+                                              .weights = replica.weights[place.tp].get(),
+                                              .rope = rope_.get(),
+                                              .pool = replica.pools[place.cp].get(),
+                                              .group = &group,
+                                              .experts = rank.exchange.get(),
+                                              .stream = rank.stream.get(),
+                                              .place = place,
+                                              .max_rows = max_rows,
+                                              .max_logits_rows = max_rows,
+                                              .tile_rows = kTileRows});
+    if (!made) return made.error();
+    rank.model = *std::move(made);
+    return rank;
+}
+
+void RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& metrics) {
+    engine::LeaderOptions options;
+    options.name = fmt::format("{} replica {}", name_of(replica.place.role), replica.place.dp_rank);
+    options.scheduler = scheduler_options(replica.place);
+    options.sampler = {.vocab_size = model().vocab_size,
+                       .num_ids = options_.num_token_ids,
+                       .eos_ids = options.scheduler.eos_ids};
+    options.microbatches = config().ae_separation.microbatches.value_or(0);
+    options.metrics = metrics;
+    options.publish = [this](std::vector<TokenOut> tokens) { options_.tokens->emit(std::move(tokens)); };
+    replica.leader = std::make_unique<engine::Leader>(std::move(options), *replica.team);
+    replica.leader->set_handoff(make_handoff(replica, metrics));
+}
+
+std::unique_ptr<engine::KvHandoff> RankHost::make_handoff(Replica& replica,
+                                                      const metrics::AttentionMetrics& metrics) {
+    std::vector<transfer::Pool> pools;
+    for (auto& pool : replica.pools) pools.push_back(transfer_pool(*pool));
+    std::vector<comm::Destination> prefill, decode;  // [dp_rank of the role]
+    int decode_cp = 1;
+    for (const AttentionReplica& other : placement().replicas) {
+        const bool decodes = other.role == Role::kDecode;
+        (decodes ? decode : prefill)
+            .push_back({other.node, comm::kv_port(decodes, other.dp_rank)});
+        if (decodes) decode_cp = other.cp_size;
+    }
+    engine::Leader* leader = replica.leader.get();
+    auto notify = [leader] { leader->wake(); };
+    switch (replica.place.role) {
+        case Role::kPrefill:
+            return engine::make_prefill_handoff(leader->scheduler(), {.replica = replica.place.dp_rank,
+                                                                      .fabric = options_.fabric,
+                                                                      .decode = std::move(decode),
+                                                                      .pools = std::move(pools),
+                                                                      .decode_cp = decode_cp,
+                                                                      .notify = notify,
+                                                                      .metrics = metrics});
+        case Role::kDecode:
+            return engine::make_decode_handoff(leader->scheduler(), {.replica = replica.place.dp_rank,
+                                                                     .fabric = options_.fabric,
+                                                                     .prefill = std::move(prefill),
+                                                                     .pools = std::move(pools),
+                                                                     .notify = notify});
+        default: return engine::make_unified_handoff(leader->scheduler());
+    }
+}
+
+void RankHost::run_threads() {
+    for (size_t i = 0; i < experts_.size(); ++i) {
+        expert_threads_.emplace_back([this, i] {
+            set_thread_name(fmt::format("expert-{}", i));
+            experts_[i]->run();
+        });
+    }
+    for (auto& replica : replicas_) {
+        replica->thread = std::thread([leader = replica->leader.get(), place = replica->place] {
+            set_thread_name(fmt::format("{}-{}", name_of(place.role), place.dp_rank));
+            leader->run();
+        });
+    }
+}
+
+void RankHost::add(const Request& request) {
+    for (auto& replica : replicas_) {
+        const bool decodes = replica->place.role == Role::kDecode;
+        const int wanted = decodes ? request.decode_replica : request.prefill_replica;
+        if (replica->place.dp_rank == wanted) replica->leader->put(request);
+    }
+}
+
+void RankHost::abort(RequestId id) {
+    for (auto& replica : replicas_) replica->leader->put(engine::AbortRequest{id});
+}
+
+metrics::Snapshot RankHost::metrics() { return registry_.collect(); }
+
+std::vector<double> RankHost::rank_idle_seconds() {
+    std::vector<double> seconds;
+    for (const auto& replica : replicas_) seconds.push_back(replica->leader->idle_seconds());
+    for (const auto& expert : experts_) seconds.push_back(expert->idle_seconds());
+    return seconds;
+}
+
+// Attention first: its last steps still need the experts.
+void RankHost::stop() {
+    if (std::exchange(stopped_, true)) return;
+    for (auto& replica : replicas_) replica->leader->stop();
+    for (auto& replica : replicas_) {
+        if (replica->thread.joinable()) replica->thread.join();
+    }
+    for (auto& expert : experts_) expert->stop();
+    for (auto& thread : expert_threads_) thread.join();
+    replicas_.clear();
+    experts_.clear();
+}
+
+}  // namespace aerie

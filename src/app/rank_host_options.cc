@@ -1,0 +1,100 @@
+// What the configuration means for each part of a host.
+#include <algorithm>
+
+#include "app/rank_host.h"
+#include "comm/port_numbers.h"
+#include "model/step_layout.h"
+
+namespace aerie {
+
+DType RankHost::compute() const {
+    return config().model.dtype == ComputeDtype::kFloat32 ? DType::kF32 : DType::kBF16;
+}
+
+// Rows of the largest step that the scheduler may plan.
+int RankHost::step_rows_max(const AttentionReplica& replica) const {
+    const schedule::SchedulerOptions options = scheduler_options(replica);
+    const int decode_rows = options.max_running_requests;
+    if (replica.role == Role::kDecode) return decode_rows;
+    const int context = *config().settings.context_length;
+    const int prefill_rows = options.chunked_prefill_size > 0
+                                 ? options.chunked_prefill_size
+                                 : std::max(options.max_prefill_tokens, context);
+    return std::max(decode_rows, prefill_rows);
+}
+
+// Rows of the largest dispatch: a rank's share of a step in one microbatch.
+int RankHost::dispatch_rows_max(const AttentionReplica& replica) const {
+    return static_cast<int>(model::max_own_rows(step_rows_max(replica), kTileRows,
+                                                static_cast<int>(replica.ranks.size())));
+}
+
+schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& replica) const {
+    const KvSizing& sizing = options_.loaded->memory.replicas[replica.replica];
+    schedule::SchedulerOptions options;
+    options.flavour = replica.role == Role::kPrefill  ? schedule::Flavour::kPrefill
+                      : replica.role == Role::kDecode ? schedule::Flavour::kDecode
+                                                      : schedule::Flavour::kUnified;
+    options.kv = {.num_blocks = (sizing.num_blocks + replica.cp_size - 1) / replica.cp_size,
+                  .page_size = config().settings.page_size,
+                  .cp = replica.cp_size};
+    options.max_running_requests = sizing.max_running_requests;
+    options.chunked_prefill_size = config().settings.chunked_prefill_size;
+    options.schedule_conservativeness = config().settings.schedule_conservativeness;
+    options.eos_ids.assign(model().eos_token_ids.begin(), model().eos_token_ids.end());
+    return options;
+}
+
+exchange::AttentionSideOptions RankHost::attention_side_options(int attention_rank) const {
+    const RankPlace& place = placement().attention[attention_rank];
+    const AttentionReplica& replica = placement().replicas[place.group];
+    exchange::AttentionSideOptions options;
+    options.attention_rank = attention_rank;
+    options.fabric = options_.fabric;
+    options.compute = compute();
+    options.hidden = model().hidden_size;
+    options.topk = model().num_experts_per_tok;
+    options.max_rows = dispatch_rows_max(replica);
+    const int ep = placement().expert_ep();
+    for (int r = 0; r < ep; ++r) {
+        options.expert_begin.push_back(experts_of(r, ep, model().n_routed_experts).first);
+    }
+    options.expert_begin.push_back(model().n_routed_experts);
+    for (const ExpertCopy& copy : placement().copies) {
+        auto& destinations = options.copies.emplace_back();
+        for (const int rank : copy.ranks) {
+            destinations.push_back({placement().experts[rank].node, comm::expert_port(rank)});
+        }
+    }
+    options.first_copy = replica.expert_copy;
+    options.timeout_s = config().ae_separation.exchange_timeout_s;
+    // Experts of the same process are computed by who waits for them.
+    options.help = [this] {
+        return std::any_of(experts_.begin(), experts_.end(),
+                           [](const auto& expert) { return expert->step(); });
+    };
+    return options;
+}
+
+exchange::ExpertSideOptions RankHost::expert_side_options(const RankPlace& place) const {
+    const auto [begin, end] = experts_of(place.ep, placement().expert_ep(), model().n_routed_experts);
+    exchange::ExpertSideOptions options;
+    options.expert_rank = place.rank;
+    options.ep_rank = place.ep;
+    options.num_experts = end - begin;
+    options.fabric = options_.fabric;
+    options.compute = compute();
+    options.hidden = model().hidden_size;
+    options.topk = model().num_experts_per_tok;
+    for (const AttentionReplica& replica : placement().replicas) {
+        options.max_rows = std::max(options.max_rows, dispatch_rows_max(replica));
+    }
+    for (const RankPlace& rank : placement().attention) {
+        options.attention_ranks.push_back({rank.node, comm::attention_port(rank.rank)});
+    }
+    options.group_rows_max = config().ae_separation.expert_rows_max;
+    options.prefill_wait_s = config().ae_separation.expert_prefill_wait_ms * 1e-3;
+    return options;
+}
+
+}  // namespace aerie

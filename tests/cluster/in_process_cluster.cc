@@ -1,0 +1,181 @@
+#include "in_process_cluster.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "config/environment.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie::testing {
+namespace {
+
+std::string write_temporary(const std::string& name, const std::string& text) {
+    static std::atomic<int> count{0};
+    const std::string path =
+        ::testing::TempDir() + fmt::format("aerie-{}-{}-{}", getpid(), count++, name);
+    std::ofstream(path) << text;
+    return path;
+}
+
+}  // namespace
+
+std::string three_nodes(const std::string& ae_lines, const std::string& dtype) {
+    return fmt::format(R"([cluster]
+nodes = 3
+gpus_per_node = 1
+[ae_separation]
+enabled = true
+prefill_nodes = ["node-0"]
+decode_attention_nodes = ["node-1"]
+decode_nodes = ["node-2"]
+kv_transfer = "active"
+{}
+[model]
+path = "models/demo"
+dtype = "{}"
+)",
+                       ae_lines, dtype);
+}
+
+Cluster::Cluster(const ClusterSpec& spec) {
+    CommandLine line;
+    line.config_path = write_temporary("settings.json", spec.settings);
+    if (!spec.toml.empty()) line.ae_config_path = write_temporary("config.toml", spec.toml);
+    line.overrides = spec.overrides;
+    if (!spec.toml.empty() && spec.toml.find("enabled = true") != std::string::npos) {
+        line.overrides.emplace_back("enable-ae-separation", "true");
+    }
+    line.overrides.emplace_back("model-path", AERIE_SOURCE_DIR "/models/demo");
+    line.device = DeviceChoice::kCpu;
+    Machine machine;
+    machine.memory_free = int64_t{8} << 30;
+    loaded_ = load_config(line, machine);
+    for (const auto& error : loaded_.diagnostics.errors) ADD_FAILURE() << error;
+    CHECK(loaded_.diagnostics.ok(), "the configuration has errors");
+
+    pool_ = std::make_unique<ThreadPool>(ThreadPoolOptions{.num_workers = 1});
+    network_ = comm::make_local_network();
+    const int num_nodes = loaded_.config.cluster.nodes;
+    for (int node = 0; node < num_nodes; ++node) {
+        fabrics_.push_back(comm::make_local_fabric(network_, node, 1));
+    }
+    for (auto& a : fabrics_) {
+        for (auto& b : fabrics_) {
+            if (a != b) CHECK(a->set_peer(b->node(), 1, b->address()).ok());
+        }
+    }
+    for (int node = 0; node < num_nodes; ++node) {
+        auto host = RankHost::start({.loaded = &loaded_,
+                                 .node = node,
+                                 .fabric = fabrics_[node].get(),
+                                 .tokens = this,
+                                 .pool = pool_.get(),
+                                 .num_token_ids = loaded_.model.vocab_size});
+        CHECK(host.ok(), "{}", host.message());
+        hosts_.push_back(*std::move(host));
+    }
+}
+
+// All attention first, as the launcher does it.
+Cluster::~Cluster() {
+    for (const bool experts : {false, true}) {
+        for (size_t node = 0; node < hosts_.size(); ++node) {
+            if (loaded_.placement.nodes[node].attention_ranks.empty() == experts) hosts_[node]->stop();
+        }
+    }
+    hosts_.clear();
+}
+
+RequestId Cluster::start(Request request) {
+    {
+        std::lock_guard lock(mutex_);
+        request.id = next_id_++;
+        outcomes_[request.id];
+        const int p = static_cast<int>(loaded_.placement.prefill_replicas().size());
+        const int d = static_cast<int>(loaded_.placement.decode_replicas().size());
+        request.prefill_replica = next_replica_ % p;
+        request.decode_replica = next_replica_++ % d;
+    }
+    for (auto& host : hosts_) host->add(request);
+    return request.id;
+}
+
+void Cluster::abort(RequestId id) {
+    for (auto& host : hosts_) host->abort(id);
+}
+
+Outcome Cluster::wait(RequestId id) {
+    std::unique_lock lock(mutex_);
+    const bool ended = changed_.wait_for(lock, std::chrono::seconds(300), [&] {
+        return outcomes_[id].finish != FinishReason::kNone;
+    });
+    EXPECT_TRUE(ended) << "request " << id << " has not ended";
+    return outcomes_[id];
+}
+
+std::vector<Outcome> Cluster::run(std::vector<Request> requests) {
+    std::vector<RequestId> ids;
+    for (auto& request : requests) ids.push_back(start(std::move(request)));
+    std::vector<Outcome> outcomes;
+    for (const RequestId id : ids) outcomes.push_back(wait(id));
+    return outcomes;
+}
+
+std::vector<Outcome> Cluster::run_alone(const std::vector<Request>& requests) {
+    std::vector<Outcome> outcomes;
+    for (const auto& request : requests) outcomes.push_back(wait(start(request)));
+    return outcomes;
+}
+
+void Cluster::emit(std::vector<TokenOut> tokens) {
+    {
+        std::lock_guard lock(mutex_);
+        for (TokenOut& token : tokens) {
+            Outcome& outcome = outcomes_[token.id];
+            if (!token.tokens.empty()) {
+                EXPECT_EQ(token.position, static_cast<int>(outcome.tokens.size())) << token.id;
+            }
+            outcome.tokens.insert(outcome.tokens.end(), token.tokens.begin(), token.tokens.end());
+            outcome.hashes.insert(outcome.hashes.end(), token.logits_hashes.begin(),
+                                  token.logits_hashes.end());
+            if (token.finish != FinishReason::kNone) {
+                EXPECT_EQ(outcome.finish, FinishReason::kNone) << token.id << " ends twice";
+                outcome.finish = token.finish;
+                outcome.error = token.error;
+            }
+        }
+    }
+    changed_.notify_all();
+}
+
+double Cluster::metric(const std::string& name) {
+    double sum = 0;
+    for (auto& host : hosts_) {
+        for (const auto& family : host->metrics()) {
+            if (family.name != name) continue;
+            for (const auto& sample : family.samples) {
+                sum += family.type == metrics::Type::kHistogram ? static_cast<double>(sample.count)
+                                                                : sample.value;
+            }
+        }
+    }
+    return sum;
+}
+
+void Cluster::expect_idle() {
+    for (int i = 0; i < 200; ++i) {
+        if (metric("sglang:num_used_tokens") == 0 && metric("sglang:num_running_reqs") == 0 &&
+            metric("sglang:num_queue_reqs") == 0) {
+            return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ADD_FAILURE() << "not idle: " << metric("sglang:num_used_tokens") << " tokens in use, "
+                  << metric("sglang:num_running_reqs") << " running, "
+                  << metric("sglang:num_queue_reqs") << " queued";
+}
+
+}  // namespace aerie::testing
