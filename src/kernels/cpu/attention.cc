@@ -13,8 +13,8 @@
 namespace aerie::kernels {
 namespace {
 
-// Columns, the (row, head) pairs of a sequence in row-major order, are computed in groups of 16, and
-// groups in blocks that share each tile's packed KV.
+// Columns, the (row, head) pairs of a sequence in row-major order, are computed in groups of 16,
+// and groups in blocks that share each tile's packed KV.
 constexpr int kBlockGroups = 16;
 
 struct Block {
@@ -29,7 +29,8 @@ struct Block {
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// How many of this rank's tokens are at positions <= position. They are a prefix of its local tokens.
+// How many of this rank's tokens are at positions <= position. They are a prefix of its local
+// tokens.
 int64_t local_tokens(const MlaArgs& a, int64_t position) {
     const int64_t blocks = (position + 1) / a.page_size, rest = (position + 1) % a.page_size;
     const int64_t whole = (blocks - a.cp_rank + a.cp_size - 1) / a.cp_size;  // 0 if blocks <= rank
@@ -40,7 +41,7 @@ int64_t local_tokens(const MlaArgs& a, int64_t position) {
 struct Partial {
     float max[kMlaGroupCols];
     float sum[kMlaGroupCols];
-    // followed by acc [16, latent]
+    // followed by acc [latent / 16][16][16]
     float* acc() { return reinterpret_cast<float*>(this + 1); }
     static size_t bytes(int latent) {
         return sizeof(Partial) + static_cast<size_t>(kMlaGroupCols * latent) * sizeof(float);
@@ -50,8 +51,11 @@ struct Partial {
 class Attention {
   public:
     Attention(const MlaArgs& args)
-        : a_(args), op_(ops()), bf16_(args.q.dtype == DType::kBF16),
-          width_(args.latent_dim + args.rope_dim), element_(bf16_ ? 2 : 4) {}
+        : a_(args),
+          op_(ops()),
+          bf16_(args.q.dtype == DType::kBF16),
+          width_(args.latent_dim + args.rope_dim),
+          element_(bf16_ ? 2 : 4) {}
 
     void run(Stream& stream);
 
@@ -108,15 +112,18 @@ void Attention::fill_runs(const Block& b, int64_t token, MlaTile& tile, std::byt
     };
     for (int r = 0; r < ceil_div(tile.num_tokens, kMlaRunTokens); ++r) {
         const int64_t begin = token + r * kMlaRunTokens;
-        if (a_.page_size % kMlaRunTokens == 0) {
+        const int64_t tokens = std::min<int64_t>(kMlaRunTokens, token + tile.num_tokens - begin);
+        if (a_.page_size % kMlaRunTokens == 0 && tokens == kMlaRunTokens) {
             tile.runs[r] = address(begin);
             continue;
         }
-        tile.runs[r] = copy + int64_t{r} * kMlaRunTokens * width_ * element_;
-        const int64_t end = std::min(begin + kMlaRunTokens, token + tile.num_tokens);
-        for (int64_t i = begin; i < end; ++i)
-            std::memcpy(copy + (i - token) * width_ * element_, address(i),
-                        static_cast<size_t>(width_ * element_));
+        // Copied: it lies in several pages, or its end was never written and may hold anything.
+        const size_t bytes = static_cast<size_t>(width_ * element_);
+        std::byte* run = copy + static_cast<size_t>(r * kMlaRunTokens) * bytes;
+        for (int64_t i = 0; i < tokens; ++i)
+            std::memcpy(run + i * bytes, address(begin + i), bytes);
+        std::memset(run + tokens * bytes, 0, (kMlaRunTokens - tokens) * bytes);
+        tile.runs[r] = run;
     }
 }
 
@@ -131,14 +138,17 @@ void Attention::run_chunk(const Block& b, int chunk, const std::byte* q, std::by
         for (int g = 0; g < b.num_groups(); ++g) {
             MlaGroup& group = groups[num];
             Partial* p = partial(partials, g);
-            group = {q + static_cast<size_t>(g) * q_bytes(), cols_of(b, g), p->max, p->sum,
-                     p->acc(), {}};
+            group = {q + static_cast<size_t>(g) * q_bytes(),
+                     cols_of(b, g),
+                     p->max,
+                     p->sum,
+                     p->acc(),
+                     {}};
             int group_most = 0;
             for (int c = 0; c < group.num_cols; ++c) {
                 const int64_t seen =
                     local_tokens(a_, position_of(b, g * kMlaGroupCols + c)) - token;
-                group.limit[c] = static_cast<int32_t>(
-                    std::clamp<int64_t>(seen, 0, kMlaTileTokens));
+                group.limit[c] = static_cast<int32_t>(std::clamp<int64_t>(seen, 0, kMlaTileTokens));
                 group_most = std::max(group_most, group.limit[c]);
             }
             if (group_most == 0 && token > begin) continue;
@@ -179,14 +189,14 @@ void Attention::finish(const Block& b, int group, Partial& result) const {
         const int64_t row = b.sequence->first_row + col / a_.heads;
         const int head = col % a_.heads;
         const float sum = result.sum[c];
-        op_.scale_row(result.acc() + c * a_.latent_dim, sum > 0 ? 1.0f / sum : 0.0f, a_.latent_dim,
-                      {a_.out.row(row) + head * a_.latent_dim *
-                                             static_cast<int64_t>(size_of(a_.out.dtype)),
-                       a_.out.dtype == DType::kBF16});
+        (bf16_ ? op_.mla_finish_bf16 : op_.mla_finish_f32)(
+            result.acc() + c * 16, sum > 0 ? 1.0f / sum : 0.0f, a_.latent_dim,
+            {a_.out.row(row) + head * a_.latent_dim * static_cast<int64_t>(size_of(a_.out.dtype)),
+             a_.out.dtype == DType::kBF16});
         if (a_.lse != nullptr)
-            a_.lse[row * a_.heads + head] =
-                sum > 0 ? (result.max[c] + std::log2(sum)) * 0.693147181f
-                        : -std::numeric_limits<float>::infinity();
+            a_.lse[row * a_.heads + head] = sum > 0
+                                                ? (result.max[c] + std::log2(sum)) * 0.693147181f
+                                                : -std::numeric_limits<float>::infinity();
     }
 }
 
@@ -221,8 +231,8 @@ void Attention::run_part(const Block& b, int chunk, std::byte* parts) const {
         groups * q_bytes() + copy_bytes + static_cast<size_t>(mla_scratch_bytes(width_))));
     std::byte* copy = q + groups * q_bytes();
     for (int g = 0; g < b.num_groups(); ++g) pack_q(b, g, q + static_cast<size_t>(g) * q_bytes());
-    std::byte* mine =
-        parts + static_cast<size_t>(b.first_part + int64_t{chunk} * b.num_groups()) * partial_bytes();
+    std::byte* mine = parts + static_cast<size_t>(b.first_part + int64_t{chunk} * b.num_groups()) *
+                                  partial_bytes();
     run_chunk(b, chunk, q, mine, copy, copy + copy_bytes);
 }
 
@@ -279,8 +289,9 @@ void check_args(const MlaArgs& a) {
     CHECK(a.latent_dim > 0 && a.latent_dim % 32 == 0 && a.latent_dim <= 1024 && a.rope_dim >= 0 &&
               a.rope_dim % 32 == 0 && a.rope_dim <= 256,
           "latent {} rope {}", a.latent_dim, a.rope_dim);
-    CHECK(a.heads > 0 && a.page_size > 0 && a.cp_size > 0 && a.cp_rank >= 0 && a.cp_rank < a.cp_size,
-          "{} heads, page {}, cp {} of {}", a.heads, a.page_size, a.cp_rank, a.cp_size);
+    CHECK(
+        a.heads > 0 && a.page_size > 0 && a.cp_size > 0 && a.cp_rank >= 0 && a.cp_rank < a.cp_size,
+        "{} heads, page {}, cp {} of {}", a.heads, a.page_size, a.cp_rank, a.cp_size);
     check_float("q", a.q.dtype);
     check_float("out", a.out.dtype);
     CHECK(a.q.cols == a.heads * width && a.out.cols == int64_t{a.heads} * a.latent_dim,
@@ -289,7 +300,8 @@ void check_args(const MlaArgs& a) {
     for (const MlaSequence& s : a.sequences)
         CHECK(s.first_row >= 0 && s.first_row + s.num_rows <= std::min(a.q.rows, a.out.rows) &&
                   s.first_position >= 0,
-              "rows {} + {} of {}, position {}", s.first_row, s.num_rows, a.q.rows, s.first_position);
+              "rows {} + {} of {}, position {}", s.first_row, s.num_rows, a.q.rows,
+              s.first_position);
 }
 
 }  // namespace
@@ -302,8 +314,8 @@ void mla_attention(Stream& stream, const MlaArgs& args) {
 void mla_merge(Stream& stream, const MlaMergeArgs& args) {
     constexpr size_t kMaxRanks = 64;
     const size_t ranks = args.partials.size();
-    CHECK(ranks >= 1 && ranks <= kMaxRanks && args.lse.size() == ranks, "{} partials, {} lse", ranks,
-          args.lse.size());
+    CHECK(ranks >= 1 && ranks <= kMaxRanks && args.lse.size() == ranks, "{} partials, {} lse",
+          ranks, args.lse.size());
     check_float("out", args.out.dtype);
     for (ConstView p : args.partials)
         CHECK(p.dtype == DType::kF32 && p.rows == args.out.rows && p.cols == args.out.cols,

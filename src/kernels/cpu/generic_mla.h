@@ -66,14 +66,14 @@ AERIE_INLINE void value_rows(const MlaTile& t, MlaGroup& g, const T* probabiliti
     F16 acc[MR][NP];
     unroll<MR>([&](auto m) AERIE_LAMBDA {
         unroll<NP>([&](auto p) AERIE_LAMBDA {
-            const float* from = g.acc + (col + m) * t.latent + n + p * 16;
+            const float* from = g.acc + (n + p * 16 + col + m) * 16;
             acc[m][p] = t.first ? zero() : load(from) * set1(factors[col + m]);
         });
     });
     multiply<MR, NP>(x, v, tokens, acc);
     unroll<MR>([&](auto m) AERIE_LAMBDA {
         unroll<NP>([&](auto p) AERIE_LAMBDA {
-            store(g.acc + (col + m) * t.latent + n + p * 16, acc[m][p]);
+            store(g.acc + (n + p * 16 + col + m) * 16, acc[m][p]);
         });
     });
 }
@@ -167,12 +167,18 @@ void mla_merge_lanes(MlaGroup& into, const MlaGroup& from, int latent) {
     float a_lanes[16], b_lanes[16];
     store(a_lanes, a);
     store(b_lanes, b);
-    for (int c = 0; c < into.num_cols; ++c) {
-        float* to = into.acc + c * latent;
-        const float* more = from.acc + c * latent;
-        for (int n = 0; n < latent; n += 16)
-            store(to + n, load(to + n) * set1(a_lanes[c]) + load(more + n) * set1(b_lanes[c]));
-    }
+    for (int n = 0; n < latent * 16; n += 256)
+        for (int c = 0; c < into.num_cols; ++c) {
+            float* to = into.acc + n + c * 16;
+            store(to, load(to) * set1(a_lanes[c]) + load(from.acc + n + c * 16) * set1(b_lanes[c]));
+        }
+}
+
+// One column's values, in order.
+void mla_finish_lanes(const float* acc, float factor, int64_t latent, RowOut out) {
+    typed(out, [&](auto* y) {
+        for (int64_t n = 0; n < latent; n += 16) store(y + n, load(acc + n * 16) * set1(factor));
+    });
 }
 
 }  // namespace

@@ -145,12 +145,5 @@ void exp_row(const float* x, float minus, int64_t n, float* y) {
     for (int64_t i = 0; i < n; i += 16) store_at(y, i, n, exp(load_at(x, i, n) - set1(minus)));
 }
 
-void scale_row(const float* x, float factor, int64_t cols, RowOut out) {
-    typed(out, [&](auto* y) {
-        for (int64_t i = 0; i < cols; i += 16)
-            store_at(y, i, cols, load_at(x, i, cols) * set1(factor));
-    });
-}
-
 }  // namespace
 }  // namespace aerie::kernels

@@ -215,73 +215,47 @@ void linear_amx(const LinearBlock& b) {
 }
 
 // ---- attention -------------------------------------------------------------------------------------
+//
+// Neither K nor V is repacked. Scores are K · Qᵀ, with KV rows as the left operand. For the values, a row of
+// KV, read as pairs, is (even latent, odd latent) where the tile unit expects two tokens; so probabilities
+// are spread with zeros: (p, 0) gives the even latents and (0, p) the odd ones. That is twice the tile
+// products for the values, and no work at all for what a decode step would use once. acc therefore lies in
+// blocks of 32 latents, 16 even ones and then 16 odd ones, until finish_row_amx.
 
-// A panel of packed latents: 64 pairs of tokens, and one line more so that panels do not meet in one set
-// of the cache.
-inline constexpr int64_t kValuePanelBytes = 64 * 64 + 64;
-
-// As pack_values, a row pair at a time: this is where KV comes from memory, and it comes in order.
-void pack_values_fast(const MlaTile& t, char* out) {
-    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
-                                         39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    const int padded = (t.num_tokens + 31) / 32 * 32;
-    for (int i = 0; i < padded; i += 2) {
-        char* to = out + i / 2 * 64;
-        const auto row = [&](int token) {
-            return static_cast<const uint16_t*>(t.runs[token / kMlaRunTokens]) +
-                   token % kMlaRunTokens * t.width;
-        };
-        const uint16_t* first = i < t.num_tokens ? row(i) : nullptr;
-        const uint16_t* second = i + 1 < t.num_tokens ? row(i + 1) : nullptr;
-        for (int n = 0; n < t.latent; n += 32, to += 2 * kValuePanelBytes) {
-            const __m512i a = first != nullptr ? _mm512_loadu_si512(first + n) : __m512i{};
-            const __m512i b = second != nullptr ? _mm512_loadu_si512(second + n) : __m512i{};
-            _mm512_store_si512(to, _mm512_permutex2var_epi16(a, low, b));
-            _mm512_store_si512(to + kValuePanelBytes, _mm512_permutex2var_epi16(a, high, b));
-        }
-    }
-}
-
-// scores [tokens][16] = KV rows · packed Q, 64 tokens at a time.
-void score_tile_amx(const MlaTile& t, const MlaGroup& g, float* scores) {
+// scores[g] [tokens][16] = KV rows · packed Q of group g, for one group or two that share the KV tiles.
+template <int kGroups>
+AERIE_INLINE void score_tile_amx(const MlaTile& t, const MlaGroup* g, float* const* scores) {
     memory_fence();
     const int64_t stride = t.width * 2;
     const int steps = t.width / 32;
     const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
-    const auto* q = static_cast<const char*>(g.q);
-    const auto k = [&](int run) AERIE_LAMBDA { return static_cast<const char*>(t.runs[run]); };
-    int run = 0;
-    for (; run + 4 <= runs; run += 4) {
+    const auto* q0 = static_cast<const char*>(g[0].q);
+    const auto* q1 = static_cast<const char*>(g[kGroups - 1].q);
+    for (int run = 0; run < runs; run += 2) {
+        const auto* k0 = static_cast<const char*>(t.runs[run]);
+        const auto* k1 = static_cast<const char*>(t.runs[run + 1 < runs ? run + 1 : run]);
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
         for (int s = 0; s < steps; ++s) {
-            _tile_loadd(6, q + s * kTileBytes, 64);
-            _tile_loadd(4, k(run) + s * 64, stride);
+            _tile_loadd(6, q0 + s * kTileBytes, 64);
+            _tile_loadd(4, k0 + s * 64, stride);
             _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(5, k(run + 1) + s * 64, stride);
-            _tile_dpbf16ps(1, 5, 6);
-            _tile_loadd(7, k(run + 2) + s * 64, stride);
-            _tile_dpbf16ps(2, 7, 6);
-            _tile_loadd(4, k(run + 3) + s * 64, stride);
-            _tile_dpbf16ps(3, 4, 6);
+            _tile_loadd(5, k1 + s * 64, stride);
+            _tile_dpbf16ps(2, 5, 6);
+            if constexpr (kGroups == 2) {
+                _tile_loadd(7, q1 + s * kTileBytes, 64);
+                _tile_dpbf16ps(1, 4, 7);
+                _tile_dpbf16ps(3, 5, 7);
+            }
         }
-        float* to = scores + run * 256;
-        _tile_stored(0, to, 64);
-        _tile_stored(1, to + 256, 64);
-        _tile_stored(2, to + 512, 64);
-        _tile_stored(3, to + 768, 64);
-    }
-    for (; run < runs; ++run) {
-        _tile_zero(0);
-        for (int s = 0; s < steps; ++s) {
-            _tile_loadd(6, q + s * kTileBytes, 64);
-            _tile_loadd(4, k(run) + s * 64, stride);
-            _tile_dpbf16ps(0, 4, 6);
+        _tile_stored(0, scores[0] + run * 256, 64);
+        if constexpr (kGroups == 2) _tile_stored(1, scores[1] + run * 256, 64);
+        if (run + 1 < runs) {
+            _tile_stored(2, scores[0] + run * 256 + 256, 64);
+            if constexpr (kGroups == 2) _tile_stored(3, scores[1] + run * 256 + 256, 64);
         }
-        _tile_stored(0, scores + run * 256, 64);
     }
 }
 
@@ -312,23 +286,23 @@ AERIE_INLINE void transpose(__m512i (&r)[16]) {
     unroll<16>([&](auto i) AERIE_LAMBDA { r[i] = t[i]; });
 }
 
-// probabilities [tokens][16] float32 → [16][128] bfloat16; tokens past num_tokens are zero up to a
-// multiple of 32.
-void transpose_probabilities(int num_tokens, const float* from, uint16_t* to) {
-    const __m512i interleave =
-        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    for (int i = 0; i < num_tokens; i += 32) {
+// probabilities [tokens][16] float32 → bfloat16, transposed and spread, a tile [16 columns][16 tokens] for
+// each run of tokens: even of (p, 0), odd of (0, p). Tokens past num_tokens are zero.
+void spread_probabilities(int num_tokens, const float* from, uint32_t* even, uint32_t* odd) {
+    const __m512i round = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
+    for (int i = 0; i < num_tokens; i += 16) {
         __m512i r[16];
         unroll<16>([&](auto j) AERIE_LAMBDA {
-            const int token = i + 2 * j;
-            const __m512 a = token < num_tokens ? _mm512_load_ps(from + token * 16) : __m512{};
-            const __m512 b =
-                token + 1 < num_tokens ? _mm512_load_ps(from + token * 16 + 16) : __m512{};
-            r[j] = _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+            r[j] = i + j < num_tokens ? _mm512_load_si512(from + (i + j) * 16) : __m512i{};
         });
         transpose(r);
-        unroll<16>([&](auto c) AERIE_LAMBDA { _mm512_store_si512(to + c * 128 + i, r[c]); });
+        unroll<16>([&](auto c) AERIE_LAMBDA {
+            const __m512i odd_bit = _mm512_and_si512(_mm512_srli_epi32(r[c], 16), one);
+            const __m512i high = _mm512_srli_epi32(
+                _mm512_add_epi32(_mm512_add_epi32(r[c], round), odd_bit), 16);
+            _mm512_store_si512(even + i * 16 + c * 16, high);
+            _mm512_store_si512(odd + i * 16 + c * 16, _mm512_slli_epi32(high, 16));
+        });
     }
 }
 
@@ -336,87 +310,159 @@ void rescale(const MlaTile& t, MlaGroup& g, F16 factor) {
     alignas(64) float factors[16];
     store(factors, factor);
     for (int c = 0; c < g.num_cols; ++c) {
-        if (factors[c] == 1.0f) continue;
-        float* acc = g.acc + c * t.latent;
-        for (int n = 0; n < t.latent; n += 16) store(acc + n, load(acc + n) * set1(factors[c]));
+        if (factors[c] == 1.0f) continue;  // as it mostly is, and multiplying by 1 changes no bit
+        float* acc = g.acc + c * 16;
+        for (int n = 0; n < t.latent * 16; n += 256)
+            store(acc + n, load(acc + n) * set1(factors[c]));
     }
 }
 
-// acc += probabilities · V. 64 latents at a time, 32 tokens a step.
-void value_tile_amx(const MlaTile& t, MlaGroup& g, const uint16_t* probabilities, const char* values) {
+struct Spread {
+    const uint32_t* even;
+    const uint32_t* odd;
+};
+
+// acc += probabilities · V, 16 tokens a step: 32 latents of two groups, or 64 of one.
+AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const Spread* p) {
     memory_fence();
-    const int steps = (t.num_tokens + 31) / 32;
-    const int64_t stride = t.latent * 4;
-    int n = 0;
-    for (; n + 64 <= t.latent; n += 64) {
-        float* acc = g.acc + n;
-        const char* v = values + n / 16 * kValuePanelBytes;
+    const int64_t v_stride = t.width * 2;
+    const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
+    for (int n = 0; n < t.latent; n += 32) {
         if (t.first) {
             _tile_zero(0);
             _tile_zero(1);
             _tile_zero(2);
             _tile_zero(3);
         } else {
-            _tile_loadd(0, acc, stride);
-            _tile_loadd(1, acc + 16, stride);
-            _tile_loadd(2, acc + 32, stride);
-            _tile_loadd(3, acc + 48, stride);
+            _tile_loadd(0, g[0].acc + n * 16, 64);
+            _tile_loadd(1, g[0].acc + n * 16 + 256, 64);
+            _tile_loadd(2, g[1].acc + n * 16, 64);
+            _tile_loadd(3, g[1].acc + n * 16 + 256, 64);
         }
-        for (int s = 0; s < steps; ++s, v += kTileBytes) {
-            _tile_loadd(4, probabilities + s * 32, 256);
-            _tile_loadd(5, v, 64);
-            _tile_dpbf16ps(0, 4, 5);
-            _tile_loadd(6, v + kValuePanelBytes, 64);
-            _tile_dpbf16ps(1, 4, 6);
-            _tile_loadd(7, v + 2 * kValuePanelBytes, 64);
-            _tile_dpbf16ps(2, 4, 7);
-            _tile_loadd(5, v + 3 * kValuePanelBytes, 64);
-            _tile_dpbf16ps(3, 4, 5);
+        for (int run = 0; run < runs; ++run) {
+            _tile_loadd(4, static_cast<const char*>(t.runs[run]) + n * 2, v_stride);
+            _tile_loadd(5, p[0].even + run * 256, 64);
+            _tile_dpbf16ps(0, 5, 4);
+            _tile_loadd(6, p[0].odd + run * 256, 64);
+            _tile_dpbf16ps(1, 6, 4);
+            _tile_loadd(7, p[1].even + run * 256, 64);
+            _tile_dpbf16ps(2, 7, 4);
+            _tile_loadd(5, p[1].odd + run * 256, 64);
+            _tile_dpbf16ps(3, 5, 4);
         }
-        _tile_stored(0, acc, stride);
-        _tile_stored(1, acc + 16, stride);
-        _tile_stored(2, acc + 32, stride);
-        _tile_stored(3, acc + 48, stride);
+        _tile_stored(0, g[0].acc + n * 16, 64);
+        _tile_stored(1, g[0].acc + n * 16 + 256, 64);
+        _tile_stored(2, g[1].acc + n * 16, 64);
+        _tile_stored(3, g[1].acc + n * 16 + 256, 64);
     }
-    for (; n < t.latent; n += 16) {
-        const char* v = values + n / 16 * kValuePanelBytes;
-        if (t.first)
+}
+
+AERIE_INLINE void value_tile_one(const MlaTile& t, MlaGroup& g, const Spread& p) {
+    memory_fence();
+    const int64_t v_stride = t.width * 2;
+    const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
+    int n = 0;
+    for (; n + 64 <= t.latent; n += 64) {
+        float* acc = g.acc + n * 16;
+        if (t.first) {
             _tile_zero(0);
-        else
-            _tile_loadd(0, g.acc + n, stride);
-        for (int s = 0; s < steps; ++s) {
-            _tile_loadd(4, probabilities + s * 32, 256);
-            _tile_loadd(5, v + s * kTileBytes, 64);
-            _tile_dpbf16ps(0, 4, 5);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+        } else {
+            _tile_loadd(0, acc, 64);
+            _tile_loadd(1, acc + 256, 64);
+            _tile_loadd(2, acc + 512, 64);
+            _tile_loadd(3, acc + 768, 64);
         }
-        _tile_stored(0, g.acc + n, stride);
+        for (int run = 0; run < runs; ++run) {
+            const char* v = static_cast<const char*>(t.runs[run]) + n * 2;
+            _tile_loadd(6, v, v_stride);
+            _tile_loadd(4, p.even + run * 256, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(5, p.odd + run * 256, 64);
+            _tile_dpbf16ps(1, 5, 6);
+            _tile_loadd(7, v + 64, v_stride);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, acc, 64);
+        _tile_stored(1, acc + 256, 64);
+        _tile_stored(2, acc + 512, 64);
+        _tile_stored(3, acc + 768, 64);
+    }
+    for (; n < t.latent; n += 32) {
+        float* acc = g.acc + n * 16;
+        if (t.first) {
+            _tile_zero(0);
+            _tile_zero(1);
+        } else {
+            _tile_loadd(0, acc, 64);
+            _tile_loadd(1, acc + 256, 64);
+        }
+        for (int run = 0; run < runs; ++run) {
+            _tile_loadd(6, static_cast<const char*>(t.runs[run]) + n * 2, v_stride);
+            _tile_loadd(4, p.even + run * 256, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(5, p.odd + run * 256, 64);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+        _tile_stored(0, acc, 64);
+        _tile_stored(1, acc + 256, 64);
     }
 }
 
 void mla_tile_amx(const MlaTile& t) {
-    auto* scores = static_cast<float*>(t.scratch);
-    auto* probabilities = reinterpret_cast<uint16_t*>(scores + kMlaScoreBytes / 4);  // [16][128]
-    auto* values = reinterpret_cast<char*>(scores + 2 * kMlaScoreBytes / 4);
-    pack_values_fast(t, values);
+    auto* memory = static_cast<float*>(t.scratch);
+    float* scores[2] = {memory, memory + 128 * 16};
+    auto* spread = reinterpret_cast<uint32_t*>(memory + 2 * 128 * 16);
+    const Spread p[2] = {{spread, spread + 16 * 128},
+                         {spread + 32 * 128, spread + 48 * 128}};
     const TileConfig whole;
     whole.load();
-    for (int i = 0; i < t.num_groups; ++i) {
-        MlaGroup& g = t.groups[i];
-        score_tile_amx(t, g, scores);
-        const F16 factor = softmax_tile(t, g, scores);
+    const auto probabilities = [&](MlaGroup& g, int i) AERIE_LAMBDA {
+        const F16 factor = softmax_tile(t, g, scores[i]);
         if (!t.first) rescale(t, g, factor);
-        transpose_probabilities(t.num_tokens, scores, probabilities);
+        spread_probabilities(t.num_tokens, scores[i], const_cast<uint32_t*>(p[i].even),
+                             const_cast<uint32_t*>(p[i].odd));
+    };
+    int i = 0;
+    for (; i + 2 <= t.num_groups && t.groups[i + 1].num_cols == kMlaGroupCols; i += 2) {
+        score_tile_amx<2>(t, t.groups + i, scores);
+        probabilities(t.groups[i], 0);
+        probabilities(t.groups[i + 1], 1);
+        value_tile_pair(t, t.groups + i, p);
+    }
+    for (; i < t.num_groups; ++i) {
+        MlaGroup& g = t.groups[i];
+        score_tile_amx<1>(t, &g, scores);
+        probabilities(g, 0);
         if (g.num_cols < kMlaGroupCols) {  // fewer rows take less time
             TileConfig fewer;
-            for (int tile : {0, 1, 2, 3, 4}) fewer.rows[tile] = static_cast<uint8_t>(g.num_cols);
+            for (int tile : {0, 1, 2, 3, 4, 5}) fewer.rows[tile] = static_cast<uint8_t>(g.num_cols);
             fewer.load();
-            value_tile_amx(t, g, probabilities, values);
+            value_tile_one(t, g, p[0]);
             whole.load();
         } else {
-            value_tile_amx(t, g, probabilities, values);
+            value_tile_one(t, g, p[0]);
         }
     }
     _tile_release();
+}
+
+void finish_row_amx(const float* acc, float factor, int64_t latent, RowOut out) {
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    for (int64_t n = 0; n < latent; n += 32) {
+        const __m512 even = _mm512_load_ps(acc + n * 16), odd = _mm512_load_ps(acc + n * 16 + 256);
+        F16 a, b;
+        a.v[0] = (NativeF)_mm512_permutex2var_ps(even, low, odd);
+        b.v[0] = (NativeF)_mm512_permutex2var_ps(even, high, odd);
+        typed(out, [&](auto* y) AERIE_LAMBDA {
+            store(y + n, a * set1(factor));
+            store(y + n + 16, b * set1(factor));
+        });
+    }
 }
 
 }  // namespace
@@ -426,6 +472,7 @@ const CpuOps& amx_ops() {
         CpuOps ops = avx512_ops();
         ops.linear_bf16 = linear_amx;
         ops.mla_tile_bf16 = mla_tile_amx;
+        ops.mla_finish_bf16 = finish_row_amx;
         return ops;
     }();
     return table;

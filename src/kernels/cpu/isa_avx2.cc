@@ -21,7 +21,8 @@ const CpuOps& avx2_ops() {
         .mla_tile_f32 = mla_tile_f32_lanes,
         .mla_tile_bf16 = mla_tile_bf16_lanes,
         .mla_merge = mla_merge_lanes,
-        .scale_row = scale_row,
+        .mla_finish_f32 = mla_finish_lanes,
+        .mla_finish_bf16 = mla_finish_lanes,
     };
     return table;
 }

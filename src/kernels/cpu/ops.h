@@ -59,14 +59,14 @@ struct MlaGroup {
     int num_cols;   // the others are zero
     float* max;     // [16] base-2, of scaled scores
     float* sum;     // [16]
-    float* acc;     // [16, latent]
+    float* acc;     // [latent / 16][16 columns][16 latents]
     int32_t limit[kMlaGroupCols];  // tokens of the tile that each column sees
 };
 
 struct MlaTile {
     MlaGroup* groups;
     int num_groups;
-    const void* runs[kMlaMaxRuns];  // [16, latent + rope] each
+    const void* runs[kMlaMaxRuns];  // [16, latent + rope] each; zero past num_tokens
     int num_tokens;                 // that some column sees; at least 1
     bool first;                     // of its chunk: max, sum and acc are overwritten
     int latent;
@@ -98,10 +98,12 @@ struct CpuOps {
 
     void (*mla_tile_f32)(const MlaTile&);
     void (*mla_tile_bf16)(const MlaTile&);
-    // into = into joined with from; both [16] max, [16] sum, [16, latent] acc.
+    // into = into joined with from; elementwise.
     void (*mla_merge)(MlaGroup& into, const MlaGroup& from, int latent);
-    // y = acc[col] · factor
-    void (*scale_row)(const float* x, float factor, int64_t cols, RowOut y);
+    // out [latent] = one column's acc · factor; acc points at the column's first 16 values. Which latents
+    // those are is the tile function's own choice.
+    void (*mla_finish_f32)(const float* acc, float factor, int64_t latent, RowOut out);
+    void (*mla_finish_bf16)(const float* acc, float factor, int64_t latent, RowOut out);
 };
 
 const CpuOps& plain_ops();
