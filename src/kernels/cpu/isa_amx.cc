@@ -216,11 +216,35 @@ void linear_amx(const LinearBlock& b) {
 
 // ---- attention -------------------------------------------------------------------------------------
 //
-// Neither K nor V is repacked. Scores are K · Qᵀ, with KV rows as the left operand. For the values, a row of
-// KV, read as pairs, is (even latent, odd latent) where the tile unit expects two tokens; so probabilities
-// are spread with zeros: (p, 0) gives the even latents and (0, p) the odd ones. That is twice the tile
-// products for the values, and no work at all for what a decode step would use once. acc therefore lies in
-// blocks of 32 latents, 16 even ones and then 16 odd ones, until finish_row_amx.
+// K is not repacked: scores are K · Qᵀ, with KV rows as the left operand. For the values, rows of two tokens
+// are interleaved, within 128-bit lanes because that is cheapest; so of 32 latents the first panel holds
+// 0-3, 8-11, 16-19, 24-27 and the second the others, and so does acc until finish_row_amx.
+
+// A panel of interleaved latents: 64 pairs of tokens, and one line more so that panels do not meet in one set
+// of the cache.
+inline constexpr int64_t kValuePanelBytes = 64 * 64 + 64;
+
+// [latent / 16] panels of [pairs of tokens][16][2], zero past num_tokens up to a multiple of 16 pairs. Row by
+// row: this is where KV comes from memory, and it comes in order.
+void pack_values_amx(const MlaTile& t, char* out) {
+    const int padded = (t.num_tokens + 31) / 32 * 32;
+    for (int i = 0; i < padded; i += 2) {
+        char* to = out + i / 2 * 64;
+        if (i >= (t.num_tokens + 15) / 16 * 16) {  // the last run's own rows are zero past the end
+            for (int n = 0; n < t.latent; n += 16, to += kValuePanelBytes)
+                _mm512_store_si512(to, __m512i{});
+            continue;
+        }
+        const uint16_t* first =
+            static_cast<const uint16_t*>(t.runs[i / kMlaRunTokens]) + i % kMlaRunTokens * t.width;
+        const uint16_t* second = first + t.width;
+        for (int n = 0; n < t.latent; n += 32, to += 2 * kValuePanelBytes) {
+            const __m512i a = _mm512_loadu_si512(first + n), b = _mm512_loadu_si512(second + n);
+            _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
+            _mm512_store_si512(to + kValuePanelBytes, _mm512_unpackhi_epi16(a, b));
+        }
+    }
+}
 
 // scores[g] [tokens][16] = KV rows · packed Q of group g, for one group or two that share the KV tiles.
 template <int kGroups>
@@ -286,23 +310,23 @@ AERIE_INLINE void transpose(__m512i (&r)[16]) {
     unroll<16>([&](auto i) AERIE_LAMBDA { r[i] = t[i]; });
 }
 
-// probabilities [tokens][16] float32 → bfloat16, transposed and spread, a tile [16 columns][16 tokens] for
-// each run of tokens: even of (p, 0), odd of (0, p). Tokens past num_tokens are zero.
-void spread_probabilities(int num_tokens, const float* from, uint32_t* even, uint32_t* odd) {
-    const __m512i round = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
-    for (int i = 0; i < num_tokens; i += 16) {
+// probabilities [tokens][16] float32 → bfloat16, transposed: a tile [16 columns][32 tokens] for each step.
+// Tokens past num_tokens are zero.
+void transpose_probabilities(int num_tokens, const float* from, uint16_t* to) {
+    const __m512i interleave =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    for (int i = 0; i < num_tokens; i += 32) {
         __m512i r[16];
         unroll<16>([&](auto j) AERIE_LAMBDA {
-            r[j] = i + j < num_tokens ? _mm512_load_si512(from + (i + j) * 16) : __m512i{};
+            const int token = i + 2 * j;
+            const __m512 a = token < num_tokens ? _mm512_load_ps(from + token * 16) : __m512{};
+            const __m512 b =
+                token + 1 < num_tokens ? _mm512_load_ps(from + token * 16 + 16) : __m512{};
+            r[j] = _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(b, a));
         });
         transpose(r);
-        unroll<16>([&](auto c) AERIE_LAMBDA {
-            const __m512i odd_bit = _mm512_and_si512(_mm512_srli_epi32(r[c], 16), one);
-            const __m512i high = _mm512_srli_epi32(
-                _mm512_add_epi32(_mm512_add_epi32(r[c], round), odd_bit), 16);
-            _mm512_store_si512(even + i * 16 + c * 16, high);
-            _mm512_store_si512(odd + i * 16 + c * 16, _mm512_slli_epi32(high, 16));
-        });
+        unroll<16>([&](auto c) AERIE_LAMBDA { _mm512_store_si512(to + i * 16 + c * 32, r[c]); });
     }
 }
 
@@ -317,17 +341,13 @@ void rescale(const MlaTile& t, MlaGroup& g, F16 factor) {
     }
 }
 
-struct Spread {
-    const uint32_t* even;
-    const uint32_t* odd;
-};
-
-// acc += probabilities · V, 16 tokens a step: 32 latents of two groups, or 64 of one.
-AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const Spread* p) {
+// acc += probabilities · V, 32 tokens a step: 32 latents of two groups, or 64 of one.
+AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t* const* p,
+                                  const char* values) {
     memory_fence();
-    const int64_t v_stride = t.width * 2;
-    const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
+    const int steps = (t.num_tokens + 31) / 32;
     for (int n = 0; n < t.latent; n += 32) {
+        const char* v = values + n / 16 * kValuePanelBytes;
         if (t.first) {
             _tile_zero(0);
             _tile_zero(1);
@@ -339,16 +359,15 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const Spread* p
             _tile_loadd(2, g[1].acc + n * 16, 64);
             _tile_loadd(3, g[1].acc + n * 16 + 256, 64);
         }
-        for (int run = 0; run < runs; ++run) {
-            _tile_loadd(4, static_cast<const char*>(t.runs[run]) + n * 2, v_stride);
-            _tile_loadd(5, p[0].even + run * 256, 64);
-            _tile_dpbf16ps(0, 5, 4);
-            _tile_loadd(6, p[0].odd + run * 256, 64);
-            _tile_dpbf16ps(1, 6, 4);
-            _tile_loadd(7, p[1].even + run * 256, 64);
-            _tile_dpbf16ps(2, 7, 4);
-            _tile_loadd(5, p[1].odd + run * 256, 64);
-            _tile_dpbf16ps(3, 5, 4);
+        for (int s = 0; s < steps; ++s, v += kTileBytes) {
+            _tile_loadd(4, p[0] + s * 512, 64);
+            _tile_loadd(6, v, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(7, v + kValuePanelBytes, 64);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_loadd(5, p[1] + s * 512, 64);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
         }
         _tile_stored(0, g[0].acc + n * 16, 64);
         _tile_stored(1, g[0].acc + n * 16 + 256, 64);
@@ -357,13 +376,14 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const Spread* p
     }
 }
 
-AERIE_INLINE void value_tile_one(const MlaTile& t, MlaGroup& g, const Spread& p) {
+AERIE_INLINE void value_tile_one(const MlaTile& t, MlaGroup& g, const uint16_t* p,
+                                 const char* values) {
     memory_fence();
-    const int64_t v_stride = t.width * 2;
-    const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
+    const int steps = (t.num_tokens + 31) / 32;
     int n = 0;
     for (; n + 64 <= t.latent; n += 64) {
         float* acc = g.acc + n * 16;
+        const char* v = values + n / 16 * kValuePanelBytes;
         if (t.first) {
             _tile_zero(0);
             _tile_zero(1);
@@ -375,89 +395,84 @@ AERIE_INLINE void value_tile_one(const MlaTile& t, MlaGroup& g, const Spread& p)
             _tile_loadd(2, acc + 512, 64);
             _tile_loadd(3, acc + 768, 64);
         }
-        for (int run = 0; run < runs; ++run) {
-            const char* v = static_cast<const char*>(t.runs[run]) + n * 2;
-            _tile_loadd(6, v, v_stride);
-            _tile_loadd(4, p.even + run * 256, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(5, p.odd + run * 256, 64);
-            _tile_dpbf16ps(1, 5, 6);
-            _tile_loadd(7, v + 64, v_stride);
+        for (int s = 0; s < steps; ++s, v += kTileBytes) {
+            _tile_loadd(4, p + s * 512, 64);
+            _tile_loadd(5, v, 64);
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_loadd(6, v + kValuePanelBytes, 64);
+            _tile_dpbf16ps(1, 4, 6);
+            _tile_loadd(7, v + 2 * kValuePanelBytes, 64);
             _tile_dpbf16ps(2, 4, 7);
-            _tile_dpbf16ps(3, 5, 7);
+            _tile_loadd(5, v + 3 * kValuePanelBytes, 64);
+            _tile_dpbf16ps(3, 4, 5);
         }
         _tile_stored(0, acc, 64);
         _tile_stored(1, acc + 256, 64);
         _tile_stored(2, acc + 512, 64);
         _tile_stored(3, acc + 768, 64);
     }
-    for (; n < t.latent; n += 32) {
+    for (; n < t.latent; n += 16) {
         float* acc = g.acc + n * 16;
-        if (t.first) {
+        const char* v = values + n / 16 * kValuePanelBytes;
+        if (t.first)
             _tile_zero(0);
-            _tile_zero(1);
-        } else {
+        else
             _tile_loadd(0, acc, 64);
-            _tile_loadd(1, acc + 256, 64);
-        }
-        for (int run = 0; run < runs; ++run) {
-            _tile_loadd(6, static_cast<const char*>(t.runs[run]) + n * 2, v_stride);
-            _tile_loadd(4, p.even + run * 256, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(5, p.odd + run * 256, 64);
-            _tile_dpbf16ps(1, 5, 6);
+        for (int s = 0; s < steps; ++s, v += kTileBytes) {
+            _tile_loadd(4, p + s * 512, 64);
+            _tile_loadd(5, v, 64);
+            _tile_dpbf16ps(0, 4, 5);
         }
         _tile_stored(0, acc, 64);
-        _tile_stored(1, acc + 256, 64);
     }
 }
 
 void mla_tile_amx(const MlaTile& t) {
     auto* memory = static_cast<float*>(t.scratch);
     float* scores[2] = {memory, memory + 128 * 16};
-    auto* spread = reinterpret_cast<uint32_t*>(memory + 2 * 128 * 16);
-    const Spread p[2] = {{spread, spread + 16 * 128},
-                         {spread + 32 * 128, spread + 48 * 128}};
+    auto* probabilities = reinterpret_cast<uint16_t*>(memory + 2 * 128 * 16);
+    uint16_t* p[2] = {probabilities, probabilities + 128 * 16};
+    char* values = reinterpret_cast<char*>(probabilities + 2 * 128 * 16);
+    pack_values_amx(t, values);
     const TileConfig whole;
     whole.load();
-    const auto probabilities = [&](MlaGroup& g, int i) AERIE_LAMBDA {
+    const auto softmax = [&](MlaGroup& g, int i) AERIE_LAMBDA {
         const F16 factor = softmax_tile(t, g, scores[i]);
         if (!t.first) rescale(t, g, factor);
-        spread_probabilities(t.num_tokens, scores[i], const_cast<uint32_t*>(p[i].even),
-                             const_cast<uint32_t*>(p[i].odd));
+        transpose_probabilities(t.num_tokens, scores[i], p[i]);
     };
     int i = 0;
     for (; i + 2 <= t.num_groups && t.groups[i + 1].num_cols == kMlaGroupCols; i += 2) {
         score_tile_amx<2>(t, t.groups + i, scores);
-        probabilities(t.groups[i], 0);
-        probabilities(t.groups[i + 1], 1);
-        value_tile_pair(t, t.groups + i, p);
+        softmax(t.groups[i], 0);
+        softmax(t.groups[i + 1], 1);
+        value_tile_pair(t, t.groups + i, p, values);
     }
     for (; i < t.num_groups; ++i) {
         MlaGroup& g = t.groups[i];
         score_tile_amx<1>(t, &g, scores);
-        probabilities(g, 0);
+        softmax(g, 0);
         if (g.num_cols < kMlaGroupCols) {  // fewer rows take less time
             TileConfig fewer;
-            for (int tile : {0, 1, 2, 3, 4, 5}) fewer.rows[tile] = static_cast<uint8_t>(g.num_cols);
+            for (int tile : {0, 1, 2, 3, 4}) fewer.rows[tile] = static_cast<uint8_t>(g.num_cols);
             fewer.load();
-            value_tile_one(t, g, p[0]);
+            value_tile_one(t, g, p[0], values);
             whole.load();
         } else {
-            value_tile_one(t, g, p[0]);
+            value_tile_one(t, g, p[0], values);
         }
     }
     _tile_release();
 }
 
 void finish_row_amx(const float* acc, float factor, int64_t latent, RowOut out) {
-    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
     for (int64_t n = 0; n < latent; n += 32) {
-        const __m512 even = _mm512_load_ps(acc + n * 16), odd = _mm512_load_ps(acc + n * 16 + 256);
+        const __m512d first = _mm512_load_pd(acc + n * 16), second = _mm512_load_pd(acc + n * 16 + 256);
         F16 a, b;
-        a.v[0] = (NativeF)_mm512_permutex2var_ps(even, low, odd);
-        b.v[0] = (NativeF)_mm512_permutex2var_ps(even, high, odd);
+        a.v[0] = (NativeF)_mm512_permutex2var_pd(first, low, second);
+        b.v[0] = (NativeF)_mm512_permutex2var_pd(first, high, second);
         typed(out, [&](auto* y) AERIE_LAMBDA {
             store(y + n, a * set1(factor));
             store(y + n + 16, b * set1(factor));
