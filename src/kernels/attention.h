@@ -17,7 +17,7 @@
 
 namespace aerie::kernels {
 
-inline constexpr int kMlaTileTokens = 128;
+inline constexpr int kMlaTileTokens = 256;
 inline constexpr int kMlaChunkTokens = 512;
 
 struct MlaSequence {

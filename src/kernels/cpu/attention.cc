@@ -16,6 +16,7 @@ namespace {
 // Columns, the (row, head) pairs of a sequence in row-major order, are computed in groups of 16,
 // and groups in blocks that share each tile's packed KV.
 constexpr int kBlockGroups = 16;
+static_assert(kMlaTileTokens <= kMlaTile && kMlaChunkTokens % kMlaTileTokens == 0);
 
 struct Block {
     const MlaSequence* sequence;
@@ -296,6 +297,7 @@ void check_args(const MlaArgs& a) {
     check_float("out", a.out.dtype);
     CHECK(a.q.cols == a.heads * width && a.out.cols == int64_t{a.heads} * a.latent_dim,
           "q has {} columns, out {}, for {} heads", a.q.cols, a.out.cols, a.heads);
+    CHECK(a.scale > 0, "scale {}", a.scale);
     CHECK(a.lse != nullptr || a.cp_size == 1, "cp {} without lse", a.cp_size);
     for (const MlaSequence& s : a.sequences)
         CHECK(s.first_row >= 0 && s.first_row + s.num_rows <= std::min(a.q.rows, a.out.rows) &&

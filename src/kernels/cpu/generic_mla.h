@@ -14,24 +14,28 @@ inline constexpr float kNegativeInfinity = -__builtin_inff();
 // scores [num_tokens][16] → probabilities relative to the new maximum, in place. Returns the factor
 // that what was accumulated before must be multiplied by.
 AERIE_INLINE F16 softmax_tile(const MlaTile& t, MlaGroup& g, float* scores) {
-    bool masked = false;
-    for (int c = 0; c < kMlaGroupCols; ++c) masked = masked || g.limit[c] < t.num_tokens;
-    const F16 scale = set1(t.scale);
-    const F16 before = t.first ? set1(kNegativeInfinity) : load(g.max);
-    F16 highest = before;
+    bool masked = false;  // columns that are not in use have the score 0, which harms nobody
+    for (int c = 0; c < g.num_cols; ++c) masked = masked || g.limit[c] < t.num_tokens;
+    F16 highest = set1(kNegativeInfinity);
     for (int i = 0; i < t.num_tokens; ++i) {
-        F16 s = load(scores + i * 16) * scale;
-        if (masked) s = where_below(s, i, g.limit, kNegativeInfinity);
-        store(scores + i * 16, s);
+        F16 s = load(scores + i * 16);
+        if (masked) {
+            s = where_below(s, i, g.limit, kNegativeInfinity);
+            store(scores + i * 16, s);
+        }
         highest = max(highest, s);
     }
+    const F16 scale = set1(t.scale);  // positive: the largest score stays the largest
+    const F16 before = t.first ? set1(kNegativeInfinity) : load(g.max);
+    highest = max(before, highest * scale);
     F16 origin = highest;  // finite, so that no difference is −inf − (−inf)
     AERIE_EACH origin.v[p] = origin.v[p] == kNegativeInfinity ? NativeF{} : origin.v[p];
     const F16 factor = exp2(before - origin);
+    const F16 minus = zero() - origin;
     F16 sums[4] = {zero(), zero(), zero(), zero()};
     for (int i = 0; i < t.num_tokens; i += 4)
         for (int j = 0; j < 4 && i + j < t.num_tokens; ++j) {
-            const F16 probability = exp2(load(scores + (i + j) * 16) - origin);
+            const F16 probability = exp2(fma(load(scores + (i + j) * 16), scale, minus));
             store(scores + (i + j) * 16, probability);
             sums[j] = sums[j] + probability;
         }
@@ -62,7 +66,7 @@ template <typename T, int MR, int NP>
 AERIE_INLINE void value_rows(const MlaTile& t, MlaGroup& g, const T* probabilities,
                              const float* factors, PanelMatrix<T> v, int tokens, int col, int n) {
     const T* x[MR];
-    for (int m = 0; m < MR; ++m) x[m] = probabilities + (col + m) * 128;
+    for (int m = 0; m < MR; ++m) x[m] = probabilities + (col + m) * kMlaTile;
     F16 acc[MR][NP];
     unroll<MR>([&](auto m) AERIE_LAMBDA {
         unroll<NP>([&](auto p) AERIE_LAMBDA {
@@ -101,7 +105,7 @@ void copy_values(const MlaTile& t, float* out) {
                          t.latent * sizeof(float));
 }
 
-// [latent / 16] panels of [64 pairs of tokens][16][2]; pairs beyond the tokens are zero up to a multiple
+// [latent / 16] panels of [pairs of tokens][16][2]; pairs beyond the tokens are zero up to a multiple
 // of 16 pairs.
 void pack_values(const MlaTile& t, uint16_t* out) {
     for (int i = 0; i < (t.num_tokens + 31) / 32 * 32; i += 2) {
@@ -111,7 +115,7 @@ void pack_values(const MlaTile& t, uint16_t* out) {
                 rows[j] = static_cast<const uint16_t*>(t.runs[(i + j) / kMlaRunTokens]) +
                           (i + j) % kMlaRunTokens * t.width;
         for (int n = 0; n < t.latent; ++n) {
-            uint16_t* to = out + (n / 16 * 64 + i / 2) * 32 + n % 16 * 2;
+            uint16_t* to = out + (n / 16 * (kMlaTile / 2) + i / 2) * 32 + n % 16 * 2;
             to[0] = rows[0] != nullptr ? rows[0][n] : 0;
             to[1] = rows[1] != nullptr ? rows[1][n] : 0;
         }
@@ -120,7 +124,7 @@ void pack_values(const MlaTile& t, uint16_t* out) {
 
 void mla_tile_f32_lanes(const MlaTile& t) {
     auto* scores = static_cast<float*>(t.scratch);
-    float* transposed = scores + kMlaScoreBytes / 4;  // [16][128]
+    float* transposed = scores + kMlaScoreBytes / 4;  // [16][kMlaTile]
     float* values = transposed + kMlaScoreBytes / 4;
     copy_values(t, values);
     for (int i = 0; i < t.num_groups; ++i) {
@@ -129,7 +133,7 @@ void mla_tile_f32_lanes(const MlaTile& t) {
         score_tile<float>(t, g, scores);
         store(factors, softmax_tile(t, g, scores));
         for (int c = 0; c < g.num_cols; ++c)
-            for (int j = 0; j < t.num_tokens; ++j) transposed[c * 128 + j] = scores[j * 16 + c];
+            for (int j = 0; j < t.num_tokens; ++j) transposed[c * kMlaTile + j] = scores[j * 16 + c];
         value_tile<float>(t, g, transposed, factors,
                           {reinterpret_cast<const char*>(values), 64, t.latent * 4}, t.num_tokens);
     }
@@ -137,7 +141,7 @@ void mla_tile_f32_lanes(const MlaTile& t) {
 
 void mla_tile_bf16_lanes(const MlaTile& t) {
     auto* scores = static_cast<float*>(t.scratch);
-    auto* transposed = reinterpret_cast<uint16_t*>(scores + kMlaScoreBytes / 4);  // [16][128]
+    auto* transposed = reinterpret_cast<uint16_t*>(scores + kMlaScoreBytes / 4);  // [16][kMlaTile]
     auto* values = reinterpret_cast<uint16_t*>(scores + 2 * kMlaScoreBytes / 4);
     pack_values(t, values);
     const int even = (t.num_tokens + 1) / 2 * 2;
@@ -150,10 +154,10 @@ void mla_tile_bf16_lanes(const MlaTile& t) {
         for (int j = 0; j < even; ++j) {
             uint16_t rounded[16];
             store(rounded, load(scores + j * 16));
-            for (int c = 0; c < g.num_cols; ++c) transposed[c * 128 + j] = rounded[c];
+            for (int c = 0; c < g.num_cols; ++c) transposed[c * kMlaTile + j] = rounded[c];
         }
         value_tile<uint16_t>(t, g, transposed, factors,
-                             {reinterpret_cast<const char*>(values), 64 * 64, 64}, even);
+                             {reinterpret_cast<const char*>(values), kMlaTile / 2 * 64, 64}, even);
     }
 }
 

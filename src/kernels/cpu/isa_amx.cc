@@ -220,41 +220,77 @@ void linear_amx(const LinearBlock& b) {
 // are interleaved, within 128-bit lanes because that is cheapest; so of 32 latents the first panel holds
 // 0-3, 8-11, 16-19, 24-27 and the second the others, and so does acc until finish_row_amx.
 
-// A panel of interleaved latents: 64 pairs of tokens, and one line more so that panels do not meet in one set
-// of the cache.
-inline constexpr int64_t kValuePanelBytes = 64 * 64 + 64;
+// Interleaved latents of some steps of 32 tokens: panels of [pairs of tokens][16][2], zero past num_tokens.
+struct Values {
+    char* data;
+    int64_t panel_bytes;
+};
 
-// [latent / 16] panels of [pairs of tokens][16][2], zero past num_tokens up to a multiple of 16 pairs. Row by
-// row: this is where KV comes from memory, and it comes in order.
-void pack_values_amx(const MlaTile& t, char* out) {
-    const int padded = (t.num_tokens + 31) / 32 * 32;
-    for (int i = 0; i < padded; i += 2) {
-        char* to = out + i / 2 * 64;
-        if (i >= (t.num_tokens + 15) / 16 * 16) {  // the last run's own rows are zero past the end
-            for (int n = 0; n < t.latent; n += 16, to += kValuePanelBytes)
+// Packs the latents [n, n + num_latents) of the steps [begin, end).
+AERIE_INLINE void pack_values_amx(const MlaTile& t, int n, int num_latents, int begin, int end,
+                                  Values out) {
+    const int known = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens * kMlaRunTokens;
+    for (int i = begin * 32; i < end * 32; i += 2) {
+        char* to = out.data + (i / 2 - begin * 16) * 64;
+        if (i >= known) {  // before that the run's own rows are zero past the end
+            for (int j = 0; j < num_latents; j += 16, to += out.panel_bytes)
                 _mm512_store_si512(to, __m512i{});
             continue;
         }
-        const uint16_t* first =
-            static_cast<const uint16_t*>(t.runs[i / kMlaRunTokens]) + i % kMlaRunTokens * t.width;
+        const uint16_t* first = static_cast<const uint16_t*>(t.runs[i / kMlaRunTokens]) +
+                                i % kMlaRunTokens * t.width + n;
         const uint16_t* second = first + t.width;
-        for (int n = 0; n < t.latent; n += 32, to += 2 * kValuePanelBytes) {
-            const __m512i a = _mm512_loadu_si512(first + n), b = _mm512_loadu_si512(second + n);
+        for (int j = 0; j < num_latents; j += 32, to += 2 * out.panel_bytes) {
+            const __m512i a = _mm512_loadu_si512(first + j), b = _mm512_loadu_si512(second + j);
             _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
-            _mm512_store_si512(to + kValuePanelBytes, _mm512_unpackhi_epi16(a, b));
+            _mm512_store_si512(to + out.panel_bytes, _mm512_unpackhi_epi16(a, b));
         }
     }
 }
 
-// scores[g] [tokens][16] = KV rows · packed Q of group g, for one group or two that share the KV tiles.
-template <int kGroups>
-AERIE_INLINE void score_tile_amx(const MlaTile& t, const MlaGroup* g, float* const* scores) {
+// scores [tokens][16] = KV rows · packed Q, four runs of 16 tokens at a time.
+AERIE_INLINE void score_tile_one(const MlaTile& t, const MlaGroup& g, float* scores) {
+    memory_fence();
+    const int64_t stride = t.width * 2;
+    const int steps = t.width / 32;
+    const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
+    const auto* q = static_cast<const char*>(g.q);
+    const auto k = [&](int run) AERIE_LAMBDA {
+        return static_cast<const char*>(t.runs[run < runs ? run : runs - 1]);
+    };
+    for (int run = 0; run < runs; run += 4) {
+        const char *k0 = k(run), *k1 = k(run + 1), *k2 = k(run + 2), *k3 = k(run + 3);
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int s = 0; s < steps; ++s) {
+            _tile_loadd(6, q + s * kTileBytes, 64);
+            _tile_loadd(4, k0 + s * 64, stride);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(5, k1 + s * 64, stride);
+            _tile_dpbf16ps(1, 5, 6);
+            _tile_loadd(7, k2 + s * 64, stride);
+            _tile_dpbf16ps(2, 7, 6);
+            _tile_loadd(4, k3 + s * 64, stride);
+            _tile_dpbf16ps(3, 4, 6);
+        }
+        float* to = scores + run * 256;
+        _tile_stored(0, to, 64);
+        if (run + 1 < runs) _tile_stored(1, to + 256, 64);
+        if (run + 2 < runs) _tile_stored(2, to + 512, 64);
+        if (run + 3 < runs) _tile_stored(3, to + 768, 64);
+    }
+}
+
+// The same for two groups, two runs at a time.
+AERIE_INLINE void score_tile_pair(const MlaTile& t, const MlaGroup* g, float* const* scores) {
     memory_fence();
     const int64_t stride = t.width * 2;
     const int steps = t.width / 32;
     const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
     const auto* q0 = static_cast<const char*>(g[0].q);
-    const auto* q1 = static_cast<const char*>(g[kGroups - 1].q);
+    const auto* q1 = static_cast<const char*>(g[1].q);
     for (int run = 0; run < runs; run += 2) {
         const auto* k0 = static_cast<const char*>(t.runs[run]);
         const auto* k1 = static_cast<const char*>(t.runs[run + 1 < runs ? run + 1 : run]);
@@ -266,19 +302,17 @@ AERIE_INLINE void score_tile_amx(const MlaTile& t, const MlaGroup* g, float* con
             _tile_loadd(6, q0 + s * kTileBytes, 64);
             _tile_loadd(4, k0 + s * 64, stride);
             _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(7, q1 + s * kTileBytes, 64);
+            _tile_dpbf16ps(1, 4, 7);
             _tile_loadd(5, k1 + s * 64, stride);
             _tile_dpbf16ps(2, 5, 6);
-            if constexpr (kGroups == 2) {
-                _tile_loadd(7, q1 + s * kTileBytes, 64);
-                _tile_dpbf16ps(1, 4, 7);
-                _tile_dpbf16ps(3, 5, 7);
-            }
+            _tile_dpbf16ps(3, 5, 7);
         }
         _tile_stored(0, scores[0] + run * 256, 64);
-        if constexpr (kGroups == 2) _tile_stored(1, scores[1] + run * 256, 64);
+        _tile_stored(1, scores[1] + run * 256, 64);
         if (run + 1 < runs) {
             _tile_stored(2, scores[0] + run * 256 + 256, 64);
-            if constexpr (kGroups == 2) _tile_stored(3, scores[1] + run * 256 + 256, 64);
+            _tile_stored(3, scores[1] + run * 256 + 256, 64);
         }
     }
 }
@@ -341,13 +375,13 @@ void rescale(const MlaTile& t, MlaGroup& g, F16 factor) {
     }
 }
 
-// acc += probabilities · V, 32 tokens a step: 32 latents of two groups, or 64 of one.
+// acc += probabilities · V of two groups, 32 tokens a step.
 AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t* const* p,
-                                  const char* values) {
+                                  Values values) {
     memory_fence();
     const int steps = (t.num_tokens + 31) / 32;
     for (int n = 0; n < t.latent; n += 32) {
-        const char* v = values + n / 16 * kValuePanelBytes;
+        const char* v = values.data + n / 16 * values.panel_bytes;
         if (t.first) {
             _tile_zero(0);
             _tile_zero(1);
@@ -363,7 +397,7 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t*
             _tile_loadd(4, p[0] + s * 512, 64);
             _tile_loadd(6, v, 64);
             _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(7, v + kValuePanelBytes, 64);
+            _tile_loadd(7, v + values.panel_bytes, 64);
             _tile_dpbf16ps(1, 4, 7);
             _tile_loadd(5, p[1] + s * 512, 64);
             _tile_dpbf16ps(2, 5, 6);
@@ -376,64 +410,78 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t*
     }
 }
 
-AERIE_INLINE void value_tile_one(const MlaTile& t, MlaGroup& g, const uint16_t* p,
-                                 const char* values) {
+// The same for one group: kPanels panels of values, whose latents begin at n, and the steps [begin, end).
+template <int kPanels>
+AERIE_INLINE void value_steps(MlaGroup& g, const uint16_t* p, Values values, int n, int begin, int end,
+                              bool fresh) {
+    static_assert(kPanels == 2 || kPanels == 4);
     memory_fence();
-    const int steps = (t.num_tokens + 31) / 32;
-    int n = 0;
-    for (; n + 64 <= t.latent; n += 64) {
-        float* acc = g.acc + n * 16;
-        const char* v = values + n / 16 * kValuePanelBytes;
-        if (t.first) {
-            _tile_zero(0);
-            _tile_zero(1);
+    float* acc = g.acc + n * 16;
+    const char* v = values.data;
+    if (fresh) {
+        _tile_zero(0);
+        _tile_zero(1);
+        if constexpr (kPanels == 4) {
             _tile_zero(2);
             _tile_zero(3);
-        } else {
-            _tile_loadd(0, acc, 64);
-            _tile_loadd(1, acc + 256, 64);
+        }
+    } else {
+        _tile_loadd(0, acc, 64);
+        _tile_loadd(1, acc + 256, 64);
+        if constexpr (kPanels == 4) {
             _tile_loadd(2, acc + 512, 64);
             _tile_loadd(3, acc + 768, 64);
         }
-        for (int s = 0; s < steps; ++s, v += kTileBytes) {
-            _tile_loadd(4, p + s * 512, 64);
-            _tile_loadd(5, v, 64);
-            _tile_dpbf16ps(0, 4, 5);
-            _tile_loadd(6, v + kValuePanelBytes, 64);
-            _tile_dpbf16ps(1, 4, 6);
-            _tile_loadd(7, v + 2 * kValuePanelBytes, 64);
+    }
+    for (int s = begin; s < end; ++s, v += kTileBytes) {
+        _tile_loadd(4, p + s * 512, 64);
+        _tile_loadd(5, v, 64);
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_loadd(6, v + values.panel_bytes, 64);
+        _tile_dpbf16ps(1, 4, 6);
+        if constexpr (kPanels == 4) {
+            _tile_loadd(7, v + 2 * values.panel_bytes, 64);
             _tile_dpbf16ps(2, 4, 7);
-            _tile_loadd(5, v + 3 * kValuePanelBytes, 64);
+            _tile_loadd(5, v + 3 * values.panel_bytes, 64);
             _tile_dpbf16ps(3, 4, 5);
         }
-        _tile_stored(0, acc, 64);
-        _tile_stored(1, acc + 256, 64);
+    }
+    _tile_stored(0, acc, 64);
+    _tile_stored(1, acc + 256, 64);
+    if constexpr (kPanels == 4) {
         _tile_stored(2, acc + 512, 64);
         _tile_stored(3, acc + 768, 64);
     }
-    for (; n < t.latent; n += 16) {
-        float* acc = g.acc + n * 16;
-        const char* v = values + n / 16 * kValuePanelBytes;
-        if (t.first)
-            _tile_zero(0);
-        else
-            _tile_loadd(0, acc, 64);
-        for (int s = 0; s < steps; ++s, v += kTileBytes) {
-            _tile_loadd(4, p + s * 512, 64);
-            _tile_loadd(5, v, 64);
-            _tile_dpbf16ps(0, 4, 5);
+    memory_fence();
+}
+
+// A decode step has one group. Values are packed 64 latents by 128 tokens at a time and used while they are in
+// the first cache: packing them all would take more than twice as long.
+void value_tile_one(const MlaTile& t, MlaGroup& g, const uint16_t* p, char* memory) {
+    constexpr int kSteps = 4;
+    const int steps = (t.num_tokens + 31) / 32;
+    const Values v{memory, kSteps * kTileBytes};
+    for (int n = 0; n < t.latent; n += 64)
+        for (int s = 0; s < steps; s += kSteps) {
+            const int end = s + kSteps < steps ? s + kSteps : steps;
+            const bool fresh = t.first && s == 0;
+            if (n + 64 <= t.latent) {
+                pack_values_amx(t, n, 64, s, end, v);
+                value_steps<4>(g, p, v, n, s, end, fresh);
+            } else {
+                pack_values_amx(t, n, 32, s, end, v);
+                value_steps<2>(g, p, v, n, s, end, fresh);
+            }
         }
-        _tile_stored(0, acc, 64);
-    }
 }
 
 void mla_tile_amx(const MlaTile& t) {
     auto* memory = static_cast<float*>(t.scratch);
-    float* scores[2] = {memory, memory + 128 * 16};
-    auto* probabilities = reinterpret_cast<uint16_t*>(memory + 2 * 128 * 16);
-    uint16_t* p[2] = {probabilities, probabilities + 128 * 16};
-    char* values = reinterpret_cast<char*>(probabilities + 2 * 128 * 16);
-    pack_values_amx(t, values);
+    float* scores[2] = {memory, memory + kMlaTile * 16};
+    auto* probabilities = reinterpret_cast<uint16_t*>(memory + 2 * kMlaTile * 16);
+    uint16_t* p[2] = {probabilities, probabilities + kMlaTile * 16};
+    char* values = reinterpret_cast<char*>(probabilities + 2 * kMlaTile * 16);
+    const int steps = (t.num_tokens + 31) / 32;
     const TileConfig whole;
     whole.load();
     const auto softmax = [&](MlaGroup& g, int i) AERIE_LAMBDA {
@@ -441,26 +489,33 @@ void mla_tile_amx(const MlaTile& t) {
         if (!t.first) rescale(t, g, factor);
         transpose_probabilities(t.num_tokens, scores[i], p[i]);
     };
+    if (t.num_groups == 1) {
+        MlaGroup& g = t.groups[0];
+        score_tile_one(t, g, scores[0]);
+        softmax(g, 0);
+        TileConfig fewer;  // rows take time
+        for (int tile : {0, 1, 2, 3, 4}) fewer.rows[tile] = static_cast<uint8_t>(g.num_cols);
+        fewer.load();
+        value_tile_one(t, g, p[0], values);
+        _tile_release();
+        return;
+    }
+    // A line more than the pairs need, so that panels do not meet in one set of the cache.
+    const Values v{values, steps * kTileBytes + 64};
+    pack_values_amx(t, 0, t.latent, 0, steps, v);
     int i = 0;
-    for (; i + 2 <= t.num_groups && t.groups[i + 1].num_cols == kMlaGroupCols; i += 2) {
-        score_tile_amx<2>(t, t.groups + i, scores);
+    for (; i + 2 <= t.num_groups; i += 2) {
+        score_tile_pair(t, t.groups + i, scores);
         softmax(t.groups[i], 0);
         softmax(t.groups[i + 1], 1);
-        value_tile_pair(t, t.groups + i, p, values);
+        value_tile_pair(t, t.groups + i, p, v);
     }
-    for (; i < t.num_groups; ++i) {
-        MlaGroup& g = t.groups[i];
-        score_tile_amx<1>(t, &g, scores);
-        softmax(g, 0);
-        if (g.num_cols < kMlaGroupCols) {  // fewer rows take less time
-            TileConfig fewer;
-            for (int tile : {0, 1, 2, 3, 4}) fewer.rows[tile] = static_cast<uint8_t>(g.num_cols);
-            fewer.load();
-            value_tile_one(t, g, p[0], values);
-            whole.load();
-        } else {
-            value_tile_one(t, g, p[0], values);
-        }
+    if (i < t.num_groups) {
+        score_tile_one(t, t.groups[i], scores[0]);
+        softmax(t.groups[i], 0);
+        for (int n = 0; n < t.latent; n += 32)
+            value_steps<2>(t.groups[i], p[0], {v.data + n / 16 * v.panel_bytes, v.panel_bytes}, n, 0,
+                           steps, t.first);
     }
     _tile_release();
 }

@@ -51,7 +51,8 @@ struct DequantPanel {
 
 inline constexpr int kMlaGroupCols = 16;    // columns = (row, head) pairs that are computed together
 inline constexpr int kMlaRunTokens = 16;    // tokens that must be contiguous in memory
-inline constexpr int kMlaMaxRuns = 128 / kMlaRunTokens;
+inline constexpr int kMlaTile = 256;     // tokens, at most
+inline constexpr int kMlaMaxRuns = kMlaTile / kMlaRunTokens;
 
 // One group of columns and what it has seen so far. All of it float32.
 struct MlaGroup {
@@ -75,9 +76,10 @@ struct MlaTile {
     void* scratch;  // mla_scratch_bytes()
 };
 
-inline constexpr int64_t kMlaScoreBytes = 128 * kMlaGroupCols * 4;
-constexpr int64_t mla_scratch_bytes(int width) {  // scores, probabilities, packed or copied KV
-    return 2 * kMlaScoreBytes + 128 * static_cast<int64_t>(width) * 4;
+inline constexpr int64_t kMlaScoreBytes = kMlaTile * kMlaGroupCols * 4;
+// Scores and probabilities of two groups, and the tile's KV in another order, with room between panels.
+constexpr int64_t mla_scratch_bytes(int width) {
+    return 4 * kMlaScoreBytes + kMlaTile * static_cast<int64_t>(width) * 4 + 64 * width;
 }
 
 struct CpuOps {
