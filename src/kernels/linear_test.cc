@@ -97,6 +97,30 @@ TEST(Linear, KeptFp8GivesTheBitsOfExpanded) {
     });
 }
 
+// Every e4m3 value, through the identity, on every instruction set.
+TEST(Linear, ExpandsEveryFp8ValueAsDefined) {
+    std::vector<uint8_t> bytes(256);
+    for (int i = 0; i < 256; ++i) bytes[i] = static_cast<uint8_t>(i);
+    const float scale = 0.0117f;
+    for_each_isa_and_type([&](DType type) {
+        const LinearWeight w = pack_linear(
+            LinearSource{bytes.data(), DType::kF8E4M3, 256, 1, std::vector{scale, scale}.data(), 0, 256,
+                         0, 1, false},
+            type, true);
+        Tensor x(type, 1, 1);
+        put(x.view(), 0, 0, 1.0f);
+        const Tensor y = product(x.view(), w, DType::kF32);
+        for (int i = 0; i < 256; ++i) {
+            const float value = f32_from_f8e4m3(bytes[i]) * scale;
+            const float want = type == DType::kBF16 ? f32_from_bf16(bf16_from_f32(value)) : value;
+            if (std::isnan(want))
+                EXPECT_TRUE(std::isnan(get(y.view(), 0, i))) << i;
+            else
+                EXPECT_EQ(get(y.view(), 0, i), want) << i;
+        }
+    });
+}
+
 TEST(Linear, PairsOfKInTwoScaleBlocksAreExpanded) {
     const Checkpoint checkpoint(40, 300, 2);
     LinearSource s = checkpoint.source();

@@ -16,6 +16,8 @@ namespace {
 // Columns, the (row, head) pairs of a sequence in row-major order, are computed in groups of 16,
 // and groups in blocks that share each tile's packed KV.
 constexpr int kBlockGroups = 16;
+// Results of single chunks that may wait to be joined; beyond it a block stays on one thread.
+constexpr size_t kMaxPartBytes = size_t{64} << 20;
 static_assert(kMlaTileTokens <= kMlaTile && kMlaChunkTokens % kMlaTileTokens == 0);
 
 struct Block {
@@ -257,13 +259,14 @@ void Attention::run(Stream& stream) {
         }
     }
     const int64_t threads = stream.num_threads();
-    if (threads == 1 || num_blocks >= 8 * threads || num_items == num_blocks) {
+    const size_t part_bytes = static_cast<size_t>(num_parts) * partial_bytes();
+    if (threads == 1 || num_blocks >= 4 * threads || num_items == num_blocks ||
+        part_bytes > kMaxPartBytes) {
         // The last blocks of a prompt are the longest: begin with them.
         stream.parallel_for(num_blocks, [&](int64_t i) { run_whole(blocks[num_blocks - 1 - i]); });
         return;
     }
-    auto* parts = static_cast<std::byte*>(
-        part_memory.reserve(static_cast<size_t>(num_parts) * partial_bytes()));
+    auto* parts = static_cast<std::byte*>(part_memory.reserve(part_bytes));
     stream.parallel_for(num_items, [&](int64_t i) {
         int64_t block = 0;
         for (; i >= blocks[block].num_chunks; ++block) i -= blocks[block].num_chunks;

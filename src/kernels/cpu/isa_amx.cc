@@ -74,6 +74,15 @@ TileRows tile_rows(const LinearBlock& b, int64_t row, int64_t rows, int64_t step
 // results [rows][cols] float32, 64 columns apart, to y.
 void write_results(const LinearBlock& b, const float* results, int64_t row, int64_t rows, int64_t col,
                    int64_t cols) {
+    if (b.y_bf16 && cols % 32 == 0) {
+        auto* y = static_cast<uint16_t*>(b.y) + row * b.y_stride + col;
+        for (int64_t i = 0; i < rows; ++i, y += b.y_stride)
+            for (int64_t j = 0; j < cols; j += 32)
+                _mm512_storeu_si512(
+                    y + j, (__m512i)_mm512_cvtne2ps_pbh(_mm512_load_ps(results + i * 64 + j + 16),
+                                                        _mm512_load_ps(results + i * 64 + j)));
+        return;
+    }
     for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < cols; j += 16) {
             const __mmask16 mask =
