@@ -3,11 +3,11 @@
 
 namespace aerie::comm {
 
-constexpr int attention_port(int attention_rank) { return 0x10000 + attention_rank; }
-constexpr int expert_port(int expert_rank) { return 0x20000 + expert_rank; }
-constexpr int kv_port(bool decode_side, int replica) {
-    return (decode_side ? 0x40000 : 0x30000) + replica;
-}
 constexpr int kHelloPort = 1;  // first message between two hosts
+
+// Four kinds of listeners, interleaved, from 16 on.
+constexpr int attention_port(int attention_rank) { return 16 + 4 * attention_rank; }
+constexpr int expert_port(int expert_rank) { return 17 + 4 * expert_rank; }
+constexpr int kv_port(bool decode_side, int replica) { return (decode_side ? 19 : 18) + 4 * replica; }
 
 }  // namespace aerie::comm

@@ -110,9 +110,10 @@ class MailboxAttentionSide final : public AttentionSide, comm::Receiver {
         options_.metrics.combine_wait_time.observe(seconds_since(begin));
         if (status) {
             for (int r = 0; r < num_ep_; ++r) {
-                if (r == num_ep_ - 1 && slot.layer == 2 && fault_planted(Fault::kCombineLost)) continue;
+                if (r == num_ep_ - 1 && faulty(slot, Fault::kCombineLost)) continue;
                 add_rows(slot.legs[r], sum);
             }
+            if (faulty(slot, Fault::kRoundingMoved)) round_rows(sum);
         }
         std::lock_guard lock(mutex_);
         slot.busy = false;
@@ -283,6 +284,15 @@ class MailboxAttentionSide final : public AttentionSide, comm::Receiver {
                      "microbatch {}, from {}",
                      options_.attention_rank, options_.fabric->node(), seconds_since(slot.sent),
                      slot.layer, slot_index, missing);
+    }
+
+    // Planted faults strike in one layer.
+    static bool faulty(const Slot& slot, Fault fault) { return slot.layer == 2 && fault_planted(fault); }
+    static void round_rows(View sum) {
+        for (int64_t i = 0; i < sum.rows; ++i) {
+            float* x = sum.row_as<float>(i);
+            for (int64_t c = 0; c < sum.cols; ++c) x[c] = f32_from_bf16(bf16_from_f32(x[c]));
+        }
     }
 
     void add_rows(const Leg& leg, View sum) const {

@@ -6,7 +6,7 @@
 #include "golden.h"
 #include "in_process_cluster.h"
 
-namespace aerie::testing {
+namespace aerie::cluster_tests {
 namespace {
 
 std::vector<Request> golden_requests(bool hash) {
@@ -49,4 +49,4 @@ TEST(Cluster, SeparatedEqualsColocatedBitForBit) {
 }
 
 }  // namespace
-}  // namespace aerie::testing
+}  // namespace aerie::cluster_tests

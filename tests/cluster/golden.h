@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "request/request.h"
 
-namespace aerie::testing {
+namespace aerie::cluster_tests {
 
 struct Golden {
     std::vector<int32_t> prompt;
@@ -32,4 +32,4 @@ inline Request greedy(const std::vector<int32_t>& prompt, int max_new_tokens, bo
     return request;
 }
 
-}  // namespace aerie::testing
+}  // namespace aerie::cluster_tests

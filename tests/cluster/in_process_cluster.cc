@@ -9,7 +9,7 @@
 #include "config/environment.h"
 #include "tokenizer/tokenizer.h"
 
-namespace aerie::testing {
+namespace aerie::cluster_tests {
 namespace {
 
 std::string write_temporary(const std::string& name, const std::string& text) {
@@ -178,4 +178,4 @@ void Cluster::expect_idle() {
                   << metric("sglang:num_queue_reqs") << " queued";
 }
 
-}  // namespace aerie::testing
+}  // namespace aerie::cluster_tests

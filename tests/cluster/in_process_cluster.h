@@ -11,7 +11,7 @@
 
 #include "app/rank_host.h"
 
-namespace aerie::testing {
+namespace aerie::cluster_tests {
 
 // Keys as the command line has them, e.g. {"attention-tp", "2"}; the rest is the demo model's pair.
 struct ClusterSpec {
@@ -66,4 +66,4 @@ class Cluster final : control::TokenSink {
     int next_replica_ = 0;
 };
 
-}  // namespace aerie::testing
+}  // namespace aerie::cluster_tests
