@@ -233,7 +233,7 @@ TEST_F(ExchangeTest, AnotherCopyTakesOverWhenAHostDies) {
     ASSERT_TRUE(side->dispatch(rows.dispatch(0, 0)).ok());  // to the first, which never answers
     std::thread killer([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        attention_fabric_->drop_peer(1);
+        attention_fabric_->drop_peer(1, 1);
     });
     Tensor sum = ones(9);
     ASSERT_TRUE(side->combine(0, sum.view()).ok());
@@ -250,7 +250,7 @@ TEST_F(ExchangeTest, TheSameHostIsAskedAgainWhenItIsBack) {
     std::unique_ptr<FakeExperts> next;
     std::thread killer([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        attention_fabric_->drop_peer(1);
+        attention_fabric_->drop_peer(1, 1);
         life.reset();
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         next = experts(0, 2);
