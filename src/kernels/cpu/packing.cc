@@ -9,9 +9,7 @@ namespace {
 constexpr int64_t kScaleBlock = 128;
 
 int64_t k_begin(const LinearSource& s) { return s.transpose ? s.row_begin : s.col_begin; }
-int64_t first_run(const LinearSource& s) {
-    return std::min(s.k(), kScaleBlock - k_begin(s) % kScaleBlock);
-}
+int64_t first_run(const LinearSource& s) { return kScaleBlock - k_begin(s) % kScaleBlock; }
 
 // Where element (n, k) of a source is in its tensor.
 struct Place {
@@ -114,9 +112,11 @@ void LinearPacking::fill(std::span<const LinearSource> sources, DType compute, b
                 copy_column(s, n - below, compute, slot,
                             keep_fp8 ? reinterpret_cast<uint8_t*>(panel) : bytes.as<uint8_t>());
                 float* scales = w.scales_.as<float>() + p * num_runs(w) * kPanelCols + slot;
-                for (int64_t r = 0; r < num_runs(w); ++r)
-                    scales[r * kPanelCols] = scale_at(
-                        s, place_of(s, n - below, r == 0 ? 0 : w.first_run_ + (r - 1) * kScaleBlock));
+                for (int64_t r = 0; r < num_runs(w); ++r) {  // a run may lie in the padding alone
+                    const int64_t k = r == 0 ? 0 : w.first_run_ + (r - 1) * kScaleBlock;
+                    scales[r * kPanelCols] =
+                        scale_at(s, place_of(s, n - below, std::min(k, w.k_ - 1)));
+                }
             } else if (s.dtype == compute && s.scales == nullptr) {
                 if (compute == DType::kF32)
                     copy_column(s, n - below, compute, slot, reinterpret_cast<float*>(panel));

@@ -18,7 +18,8 @@ struct LinearPacking {
     }
     static int64_t num_panels(const LinearWeight& w) { return (w.n_ + kPanelCols - 1) / kPanelCols; }
     static int64_t num_runs(const LinearWeight& w) {
-        return w.k_ <= w.first_run_ ? 1 : 1 + (w.k_ - w.first_run_ + 127) / 128;
+        const int64_t k = padded_k(w);
+        return k <= w.first_run_ ? 1 : 1 + (k - w.first_run_ + 127) / 128;
     }
     // Bytes of one panel as stored, and as the inner loops want it.
     static int64_t stored_bytes(const LinearWeight& w) {
