@@ -86,7 +86,9 @@ ExprPtr Parser::make_on(ExprPtr first, Expr::Kind kind, std::string name) const 
     return expr;
 }
 ExprPtr Parser::binary(Expr::Kind kind, std::string name, ExprPtr left, ExprPtr right) const {
+    const int line = left->line;
     ExprPtr expr = make_on(std::move(left), kind, std::move(name));
+    expr->line = line;
     expr->args.push_back(std::move(right));
     return expr;
 }
