@@ -122,7 +122,10 @@ std::string format_percent(const std::string& format, const Value& arguments) {
         }
         charge_bytes(out.size());
     }
-    if (used < values.size() && !arguments.is_dict()) {
+    // What Python can subscript may leave arguments unused, but for a tuple and a str.
+    const bool may_stay = arguments.is_dict() || arguments.is_undefined() ||
+                          (arguments.is_sequence() && !tuple);
+    if (used < values.size() && !may_stay) {
         fail("not all arguments converted during string formatting");
     }
     charge_bytes(out.size());

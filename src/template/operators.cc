@@ -305,7 +305,8 @@ Value slice(const Value& object, const Value* start, const Value* stop, const Va
     if (object.is_undefined()) fail("{}", object.undefined_message());
     const bool sliceable = object.is_string() || is_list_or_tuple(object) ||
                            (object.is_sequence() && object.sequence().kind == Sequence::Kind::kRange);
-    if (!sliceable) return Value::undefined(fmt::format("{} cannot be sliced", described(object)));
+    if (object.is_dict()) fail("unhashable type: 'slice'");
+    if (!sliceable) fail("'{}' object is not subscriptable", type_name(object));
     for (const Value* bound : {start, stop, step}) {
         if (bound && !bound->is_integral()) {
             fail("slice indices must be integers or None, not {}", type_name(*bound));

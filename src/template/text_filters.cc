@@ -77,6 +77,10 @@ Value indent(const FilterCall& call) {
         by.assign(width, ' ');
     }
     const bool blank = bound.truth(2, false);
+    if (call.input.is_undefined()) fail("{}", call.input.undefined_message());
+    if (!call.input.is_string()) {
+        fail("unsupported operand type(s) for +=: '{}' and 'str'", type_name(call.input));
+    }
     const std::string text = text_of(call) + "\n";
     std::string out;
     bool first = true;

@@ -31,7 +31,7 @@ SENTENCES = [
 ]
 
 
-def _random_text(rng):
+def random_text(rng):
     def code():
         while True:
             c = rng.choice([rng.randrange(128), rng.randrange(0x800), rng.randrange(0xd800),
@@ -53,7 +53,7 @@ def texts():
     while len(result) < 1600:
         result.append((rng.choice(ATOMS) * rng.choice([2, 3, 7, 31, 33, 64, 200])).encode()[:600])
     while len(result) < 2000:
-        result.append(_random_text(rng).encode())
+        result.append(random_text(rng).encode())
     while len(result) < 2200:  # UTF-8 with holes
         data = bytearray("".join(rng.choice(ATOMS) for _ in range(rng.randrange(2, 15))).encode())
         for _ in range(rng.randrange(1, 4)):
