@@ -39,6 +39,8 @@ struct Server::Impl {
     asio::steady_timer accept_pause;
     std::vector<std::thread> threads;
 
+    int port = 0;
+
     std::mutex mutex;
     std::condition_variable ended;
     // Shared with their coroutines.
@@ -61,6 +63,7 @@ Status Server::Impl::listen() {
     if (failed) {
         return error("cannot listen on {}:{}: {}", options.host, options.port, failed.message());
     }
+    port = acceptor.local_endpoint(failed).port();
     return {};
 }
 
@@ -156,10 +159,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Hand
     return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-int Server::port() const {
-    boost::system::error_code ignored;
-    return impl_->acceptor.local_endpoint(ignored).port();
-}
+int Server::port() const { return impl_->port; }
 
 int Server::num_connections() const {
     std::lock_guard lock(impl_->mutex);
