@@ -13,6 +13,7 @@ namespace aerie::frontend {
 namespace {
 
 constexpr size_t kMaxWaitingJobs = 4096;
+constexpr size_t kMaxShownPath = 200;  // bytes
 constexpr const char* kNoRoute = "other";  // the label of all paths that do not exist
 
 bool is_json(std::string_view content_type) {
@@ -56,17 +57,18 @@ struct Frontend::Impl {
 
 void Frontend::Impl::refuse(const http::Request& request, const std::string& allow,
                             Answer answer) {
+    const std::string path = request.path.substr(0, kMaxShownPath);
     if (request.method == "OPTIONS" && !allow.empty()) {
         return answer.send(200, {}, {{"Allow", allow}});
     }
     if (!allow.empty()) {
         const std::string message = fmt::format("{} does not answer to {}, only to {}",
-                                                request.path, request.method, allow);
+                                                path, request.method, allow);
         return answer.send(405, openai::error_body({.status = 405, .message = message}),
                            {{"Allow", allow}});
     }
     const std::string message =
-        fmt::format("there is no path {}{}", request.path, probable_path(request.path));
+        fmt::format("there is no path {}{}", path, probable_path(path));
     answer.send(404, openai::error_body({.status = 404, .message = message}));
 }
 

@@ -25,7 +25,6 @@ Generation::Generation(api::Call call, std::vector<int> num_prompt_tokens,
     for (int i = 0; i < num_choices; ++i) {
         choices_.push_back({.text = ChoiceText(tokenizer, call_, i), .gathered = {.choice = i}});
     }
-    for (const int count : num_prompt_tokens_) metrics_.prompt_tokens.add(count);
 }
 
 api::Usage Generation::usage() const {
@@ -49,6 +48,9 @@ api::Usage Generation::usage() const {
 
 void Generation::count_tokens(Choice& choice, int num_new) {
     if (num_new == 0) return;
+    if (!std::exchange(prompts_counted_, true)) {
+        for (const int count : num_prompt_tokens_) metrics_.prompt_tokens.add(count);
+    }
     const TimePoint now = Clock::now();
     if (choice.num_counted_tokens == 0) {
         metrics_.time_to_first_token.observe(seconds_between(answer_.arrival(), now));

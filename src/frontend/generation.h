@@ -72,6 +72,7 @@ class Generation {
     std::vector<Choice> choices_;  // [prompt * n + i]
     bool streaming_ = false;       // the head of a stream is out
     bool done_ = false;
+    bool prompts_counted_ = false;  // in the metrics; not where the call is refused
 };
 
 }  // namespace aerie::frontend

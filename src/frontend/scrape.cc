@@ -43,6 +43,7 @@ Scrape::Scrape(std::string_view text) {
         if (line.starts_with(kType)) {
             line.remove_prefix(kType.size());
             families_[std::string(line.substr(0, line.find(' ')))] = true;
+            continue;
         }
         if (line.empty() || line[0] == '#') continue;
         const size_t end = line.find_first_of("{ ");

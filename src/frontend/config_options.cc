@@ -1,0 +1,144 @@
+#include "frontend/config_options.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "config/keys.h"
+
+namespace aerie::frontend {
+namespace {
+
+Json strings(const std::vector<std::string>& items) {
+    Json list = Json::array();
+    for (const std::string& item : items) list.push_back(item);
+    return list;
+}
+
+Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+api::CallDefaults call_defaults(const ModelConfig& model) {
+    const GenerationDefaults& given = model.generation;
+    api::CallDefaults defaults;
+    defaults.temperature = given.temperature.value_or(defaults.temperature);
+    defaults.top_p = given.top_p.value_or(defaults.top_p);
+    // In generation_config.json 0 means all, as in transformers.
+    if (given.top_k && *given.top_k > 0) defaults.top_k = *given.top_k;
+    defaults.min_p = given.min_p.value_or(defaults.min_p);
+    defaults.vocab_size = model.vocab_size;
+    return defaults;
+}
+
+Json model_info(const LoadedConfig& loaded) {
+    const Settings& settings = loaded.config.settings;
+    return Json::object()
+        .set("model_path", settings.model_path)
+        .set("served_model_name", settings.served_model_name)
+        .set("tokenizer_path", settings.tokenizer_path)
+        .set("is_generation", true)
+        .set("architectures", strings(loaded.model.architectures))
+        .set("model_type", loaded.model.model_type)
+        .set("tool_call_parser", or_null(settings.tool_call_parser))
+        .set("reasoning_parser", or_null(settings.reasoning_parser));
+}
+
+Json server_info(const LoadedConfig& loaded, const std::string& version) {
+    Json info = Json::object();
+    for (const ConfigKey& key : config_keys()) {
+        if (!key.in_settings()) continue;
+        Json value = key.get(loaded.config);
+        info.set(key.name, key.secret && !value.is_null() ? Json("***") : std::move(value));
+    }
+    const int64_t max_total = loaded.memory.max_total_num_tokens;
+    const int64_t context = loaded.config.settings.context_length.value_or(0);
+    info.set("host", loaded.config.server.host)
+        .set("port", loaded.config.server.port)
+        .set("max_total_num_tokens", max_total)
+        .set("max_req_input_len", (max_total > 0 ? std::min(context, max_total) : context) - 1)
+        .set("version", version);
+    return info;
+}
+
+Json placement_json(const Placement& placement) {
+    Json nodes = Json::array();
+    for (const NodePlace& node : placement.nodes) {
+        Json ranks = Json::array();
+        const auto add = [&](const RankPlace& rank) {
+            ranks.push_back(Json::object()
+                                .set("role", name_of(rank.role))
+                                .set("rank", rank.rank)
+                                .set("card", rank.card)
+                                .set(rank.role == Role::kExpert ? "expert_copy" : "replica",
+                                     rank.group));
+        };
+        for (const int rank : node.attention_ranks) add(placement.attention[rank]);
+        for (const int rank : node.expert_ranks) add(placement.experts[rank]);
+        nodes.push_back(Json::object().set("node", node.name).set("ranks", std::move(ranks)));
+    }
+    return nodes;
+}
+
+// The setting, or what the memory of the decode replicas allows together.
+std::optional<int> max_running_requests(const LoadedConfig& loaded) {
+    const auto& given = loaded.config.settings.max_running_requests;
+    if (given || loaded.memory.replicas.empty()) return given;
+    int sum = 0;
+    for (const int replica : loaded.placement.decode_replicas()) {
+        sum += loaded.memory.replicas[replica].max_running_requests;
+    }
+    return sum;
+}
+
+Json ae_separation(const LoadedConfig& loaded) {
+    const Config& config = loaded.config;
+    const AeSeparation& separation = config.ae_separation;
+    Json info = Json::object()
+                    .set("enabled", config.separated())
+                    .set("attention_group", Json::object()
+                                                .set("tp", config.parallel.attention_tp)
+                                                .set("cp", config.parallel.attention_cp)
+                                                .set("nodes", strings(separation.prefill_nodes)))
+                    .set("expert_group", Json::object()
+                                             .set("ep", loaded.placement.expert_ep())
+                                             .set("dp", loaded.placement.expert_dp())
+                                             .set("nodes", strings(separation.decode_nodes)))
+                    .set("kv_transfer", name_of(separation.kv_transfer))
+                    .set("comm_backend", name_of(separation.comm_backend));
+    info.set("placement", placement_json(loaded.placement));
+    return info;
+}
+
+}  // namespace
+
+Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::string& version) {
+    const Settings& settings = loaded.config.settings;
+    if (!settings.ssl_certfile.empty() || !settings.ssl_keyfile.empty()) {
+        const bool is_cert = !settings.ssl_certfile.empty();
+        return error("{} is {}: TLS is not supported yet, leave it out",
+                     is_cert ? "ssl_certfile" : "ssl_keyfile",
+                     is_cert ? settings.ssl_certfile : settings.ssl_keyfile);
+    }
+    if (loaded.model.generation.repetition_penalty.value_or(1) != 1) {
+        log_warning("generation_config.json: repetition_penalty {} is not supported yet and plays "
+                    "no part", *loaded.model.generation.repetition_penalty);
+    }
+    FrontendOptions options;
+    options.http.host = loaded.config.server.host;
+    options.http.port = loaded.config.server.port;
+    options.served_model_name = settings.served_model_name;
+    options.api_key = settings.api_key;
+    options.admin_api_key = settings.admin_api_key;
+    options.context_length =
+        settings.context_length.value_or(loaded.model.max_position_embeddings);
+    options.defaults = call_defaults(loaded.model);
+    options.max_running_requests = max_running_requests(loaded);
+    options.max_queued_requests = settings.max_queued_requests;
+    options.random_seed = settings.random_seed;
+    options.stream_interval = settings.stream_interval;
+    options.enable_metrics = settings.enable_metrics;
+    options.model_info = model_info(loaded);
+    options.server_info = server_info(loaded, version);
+    options.ae_separation = ae_separation(loaded);
+    return options;
+}
+
+}  // namespace aerie::frontend

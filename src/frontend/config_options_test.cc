@@ -1,0 +1,52 @@
+#include "frontend/config_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace aerie::frontend {
+namespace {
+
+LoadedConfig demo(std::vector<std::pair<std::string, std::string>> overrides = {}) {
+    const std::string root = AERIE_SOURCE_DIR;
+    CommandLine line;
+    line.config_path = root + "/configs/demo/settings.json";
+    line.ae_config_path = root + "/configs/demo/config.toml";
+    line.overrides = std::move(overrides);
+    line.device = DeviceChoice::kCpu;
+    LoadedConfig loaded = load_config(line, {.memory_free = int64_t{8} << 30});
+    EXPECT_TRUE(loaded.diagnostics.ok()) << loaded.diagnostics.errors.at(0);
+    return loaded;
+}
+
+TEST(ConfigOptions, SayWhatTheFilesSay) {
+    auto options = frontend_options(
+        demo({{"port", "1234"}, {"api-key", "secret"}, {"max-queued-requests", "7"}}), "9.9");
+    ASSERT_TRUE(options.ok()) << options.message();
+    const FrontendOptions& o = *options;
+    EXPECT_EQ(o.http.port, 1234);
+    EXPECT_EQ(o.api_key, "secret");
+    EXPECT_EQ(o.max_queued_requests, 7);
+    EXPECT_TRUE(o.max_running_requests.has_value());
+    EXPECT_EQ(o.defaults.temperature, 0.6);  // of generation_config.json
+    EXPECT_EQ(o.defaults.top_p, 0.95);
+    EXPECT_EQ(o.defaults.vocab_size, 8192);
+    EXPECT_GT(o.context_length, 0);
+    EXPECT_EQ(o.server_info["version"], Json("9.9"));
+    EXPECT_EQ(o.server_info["api_key"], Json("***"));
+    EXPECT_TRUE(o.server_info["page_size"].is_int());
+    EXPECT_GT(o.server_info["max_total_num_tokens"].as_int(), 0);
+    EXPECT_EQ(o.model_info["architectures"].dump(), R"(["DeepseekV3ForCausalLM"])");
+    EXPECT_FALSE(o.ae_separation["placement"].as_array().empty());
+    EXPECT_THAT(o.server_info.dump(), testing::Not(testing::HasSubstr("secret\"")));
+}
+
+TEST(ConfigOptions, RefuseTls) {
+    LoadedConfig loaded = demo();
+    loaded.config.settings.ssl_certfile = "/c.pem";
+    const auto options = frontend_options(loaded, "1");
+    ASSERT_FALSE(options.ok());
+    EXPECT_EQ(options.message(), "ssl_certfile is /c.pem: TLS is not supported yet, leave it out");
+}
+
+}  // namespace
+}  // namespace aerie::frontend
