@@ -12,8 +12,11 @@ namespace aerie::model {
 Status AttentionRank::Impl::attention(int layer, int microbatch, LayerObserver* observer) {
     const LayerWeights& w = weights.layers[layer];
     project_down(w, layout.own_of(microbatch));
+    end_of(StepOp::kProjectDown);
     RETURN_IF_ERROR(gather_qkv(microbatch));
+    end_of(StepOp::kGather);
     RETURN_IF_ERROR(write_kv(layer, layout.rows_of(microbatch)));
+    end_of(StepOp::kWriteKv);
     if (observer != nullptr) observer->layer_done(layer, microbatch);
     const Range tiles = layout.tiles_of(microbatch);
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile)
@@ -86,10 +89,16 @@ Status AttentionRank::Impl::write_kv(int layer, Range rows) {
 Status AttentionRank::Impl::attend_tile(int layer, int64_t tile) {
     const LayerWeights& w = weights.layers[layer];
     absorb_queries(w, layout.tile(tile));
+    end_of(StepOp::kAbsorb);
     attend_own_blocks(layer, tile);
+    end_of(StepOp::kAttention);
     if (place.cp_size > 1) RETURN_IF_ERROR(merge_cp(tile));
+    end_of(StepOp::kMergeCp);
     project_up(w, layout.cp_share(tile, place.cp).size());
-    return add_attention(w, tile);
+    end_of(StepOp::kOutput);
+    RETURN_IF_ERROR(add_attention(w, tile));
+    end_of(StepOp::kResidual);
+    return {};
 }
 
 // Queries of the rank's heads for all rows of the tile: q_nope · W_UK and the rotated q_pe.
@@ -100,6 +109,7 @@ void AttentionRank::Impl::absorb_queries(const LayerWeights& w, Range rows) {
     kernels::linear(
         stream,
         {.x = all_qkv().slice_rows(rows.begin, rows.end).slice_cols(0, query_width), .w = w.q_b, .y = q});
+    end_of(StepOp::kQueries);
     for (int64_t head = 0; head < weights.num_heads; ++head) {
         ws.tasks[head] = {.x = q.slice_cols(head * q_dim, head * q_dim + nope),
                           .w = &w.kv_heads->uk[head],
@@ -172,6 +182,7 @@ void AttentionRank::Impl::project_up(const LayerWeights& w, int64_t rows) {
                           .y = values.slice_cols(head * v, (head + 1) * v)};
     }
     kernels::linear_grouped(stream, ws.tasks);
+    end_of(StepOp::kValues);
     kernels::linear(stream, {.x = values, .w = w.o, .y = ws.projected.first_rows(rows)});
 }
 

@@ -107,7 +107,9 @@ AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limit
       layout(o.place, limits), ws(o, limits), query_width(query_width_of(config)) {}
 
 Status AttentionRank::Impl::step(const StepInput& input, LayerObserver* observer) {
+    if (options.profile != nullptr) options.profile->begin();
     embed();
+    end_of(StepOp::kEmbed);
     const int num_microbatches = layout.num_microbatches();
     // Layer by layer, each microbatch in turn: while the experts work for one, the next computes.
     for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -120,6 +122,7 @@ Status AttentionRank::Impl::step(const StepInput& input, LayerObserver* observer
                                   static_cast<float>(config.rms_norm_eps),
                                   own(ws.h, layout.own_of(m)));
             }
+            end_of(StepOp::kResidual);
             const TimePoint start = Clock::now();
             RETURN_IF_ERROR(attention(layer, m, observer));
             if (observer != nullptr) observer->attention_time(layer, m, seconds_since(start));
@@ -128,7 +131,10 @@ Status AttentionRank::Impl::step(const StepInput& input, LayerObserver* observer
     }
     for (int m = 0; m < num_microbatches; ++m)
         RETURN_IF_ERROR(finish_ffn(m, *weights.final_norm, ws.hidden));
-    return compute_logits(input.logits_rows);
+    end_of(StepOp::kResidual);
+    RETURN_IF_ERROR(compute_logits(input.logits_rows));
+    end_of(StepOp::kLogits);
+    return {};
 }
 
 void AttentionRank::Impl::embed() {
@@ -144,6 +150,7 @@ Status AttentionRank::Impl::finish_ffn(int microbatch, const std::vector<float>&
     if (in_flight[microbatch]) {
         in_flight[microbatch] = false;
         RETURN_IF_ERROR(options.experts->combine(microbatch, sum));
+        end_of(StepOp::kCombine);
     }
     if (rows.size() == 0) return {};
     const ConstView addend = sum;

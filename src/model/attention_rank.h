@@ -16,6 +16,7 @@
 #include "model/attention_weights.h"
 #include "model/step.h"
 #include "model/step_layout.h"
+#include "model/step_profile.h"
 #include "tensor/kv_pool.h"
 #include "tensor/stream.h"
 
@@ -38,6 +39,7 @@ struct AttentionRankOptions {
     int64_t max_logits_rows = 0;  // of a step
     // Rows that attention computes at once: bounds its memory. Never changes a result.
     int64_t tile_rows = 256;
+    StepProfile* profile = nullptr;  // may be null
 };
 
 class AttentionRank {

@@ -78,6 +78,9 @@ struct AttentionRank::Impl {
     Status gather_hidden(std::span<const int32_t> rows);
     Status gather_logits(int64_t num_rows);
 
+    void end_of(StepOp op) {
+        if (options.profile != nullptr) options.profile->end_of(op);
+    }
     bool alone() const { return place.size() == 1; }
     View own(Tensor& tensor, Range rows) { return tensor.view().slice_rows(rows.begin, rows.end); }
     // q, latent and k_pe of all rows of the step.

@@ -36,6 +36,7 @@ Status AttentionRank::Impl::ffn(int layer, int microbatch, Phase phase) {
     } else {
         std::memset(sum.data, 0, static_cast<size_t>(rows.size() * sum.cols) * sizeof(float));
     }
+    end_of(StepOp::kLocalFfn);
     return {};
 }
 
@@ -59,6 +60,7 @@ Status AttentionRank::Impl::route(int layer, int microbatch, Phase phase) {
                        .ids = ws.gate_ids.data<int32_t>(),
                        .weights = ws.gate_weights.data<float>()});
     }
+    end_of(StepOp::kGate);
     RETURN_IF_ERROR(options.experts->dispatch({.slot = microbatch,
                                                .layer = layer,
                                                .phase = phase,
@@ -66,6 +68,7 @@ Status AttentionRank::Impl::route(int layer, int microbatch, Phase phase) {
                                                .ids = ws.gate_ids.data<int32_t>(),
                                                .weights = ws.gate_weights.data<float>(),
                                                .topk = config.num_experts_per_tok}));
+    end_of(StepOp::kDispatch);
     in_flight[microbatch] = true;
     return {};
 }

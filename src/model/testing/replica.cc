@@ -97,7 +97,8 @@ Status TestReplica::make_ranks() {
                                            .place = {tp, options_.tp_size, cp, options_.cp_size},
                                            .max_rows = options_.max_rows,
                                            .max_logits_rows = options_.max_logits_rows,
-                                           .tile_rows = options_.tile_rows});
+                                           .tile_rows = options_.tile_rows,
+                                           .profile = index == 0 ? options_.profile : nullptr});
         if (!rank) return rank.error();
         ranks_.push_back(*std::move(rank));
     }

@@ -38,6 +38,7 @@ struct ReplicaOptions {
     int64_t max_logits_rows = 512;
     int num_threads = 1;  // of each rank
     bool scatter_blocks = true;  // blocks of a sequence lie in no order
+    StepProfile* profile = nullptr;  // of rank 0
 };
 
 // Rows of one sequence in a step.
@@ -54,6 +55,10 @@ class TestReplica {
     // A new sequence with these tokens, none of them computed; returns its number.
     int add_sequence(std::vector<int32_t> tokens);
     void append(int sequence, int32_t token) { sequences_[sequence].tokens.push_back(token); }
+
+    // For benchmarks: as if the first `num_tokens` were computed, with whatever KV is there.
+    void skip(int sequence, int64_t num_tokens) { sequences_[sequence].num_computed = num_tokens; }
+    void rewind(int sequence) { skip(sequence, 0); }
 
     // Computes the next tokens of each part. cuts: rows where a further microbatch begins.
     Status step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts = {});
