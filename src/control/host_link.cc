@@ -39,9 +39,12 @@ class HostLink::Impl {
     }
 
     void report_reached(std::vector<ReachedPeer> reached) {
-        std::lock_guard lock(mutex_);
-        reached_ = std::move(reached);
-        send_ready();
+        {
+            std::lock_guard lock(mutex_);
+            reached_ = std::move(reached);
+            send_ready();
+        }
+        if (HostRuntime* host = runtime()) host->peers_changed();
     }
 
     void report_failed(const std::string& rank, const std::string& why) {
@@ -106,7 +109,6 @@ class HostLink::Impl {
             peers.push_back({peer.node(), peer.epoch(), peer.fabric_address()});
         }
         peers_->peers(peers);
-        if (HostRuntime* host = runtime()) host->peers_changed();
     }
 
     void handle_add(const proto::AddRequest& add) {

@@ -39,7 +39,7 @@ struct ReachedPeer {
 };
 
 // Connects and drops peers. Called on the link's thread with all nodes that this host exchanges
-// messages with.
+// messages with; must not wait for them.
 class PeerListener {
   public:
     virtual void peers(const std::vector<Peer>& peers) = 0;
@@ -65,7 +65,7 @@ class HostLink final : public TokenSink {
     // The weights are loaded and the ranks run; requests may come from now on, until stop().
     void loaded(HostRuntime& runtime);
 
-    // Any thread, as are the next two.
+    // Any thread, as are the next two. Tells the runtime that peers have changed.
     void report_reached(std::vector<ReachedPeer> reached);
     // A rank cannot go on: the launcher ends this host and starts it again.
     void report_failed(const std::string& rank, const std::string& why);

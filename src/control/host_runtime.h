@@ -28,7 +28,7 @@ class HostRuntime {
     virtual void add(const Request& request) = 0;
     // No token of it may be emitted any more once the leader has seen this; unknown ids are ignored.
     virtual void abort(RequestId id) = 0;
-    // The fabric's peers have changed.
+    // The fabric's peers have changed. On the thread that has connected or dropped them.
     virtual void peers_changed() = 0;
     // What has been counted so far.
     virtual metrics::Snapshot metrics() = 0;

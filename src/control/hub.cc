@@ -224,8 +224,11 @@ void Hub::Impl::send_abort(const RunningRequest& request, int except_node) {
 }
 
 void Hub::Impl::deliver() {
-    if (!out_.empty() && sink) sink(std::exchange(out_, {}));
-    out_.clear();
+    if (!out_.empty()) {
+        std::lock_guard lock(sink_mutex);
+        if (sink) sink(std::exchange(out_, {}));
+        out_.clear();
+    }
     for (const LostHost& host : std::exchange(lost_, {})) {
         if (lost_listener) lost_listener(host.node, host.epoch, host.why);
     }
@@ -238,6 +241,7 @@ Hub::~Hub() = default;
 Status Hub::add(const Request& request) { return impl_->add(request); }
 void Hub::abort(RequestId id) { impl_->abort(id); }
 void Hub::set_sink(std::function<void(std::vector<TokenOut>)> sink) {
+    std::lock_guard lock(impl_->sink_mutex);
     impl_->sink = std::move(sink);
 }
 EngineState Hub::state() const { return impl_->state(); }

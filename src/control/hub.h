@@ -38,6 +38,7 @@ class Hub final : public EngineClient, public SessionSink {
     // EngineClient. An added request is known until its last token has gone to the sink.
     Status add(const Request& request) override;
     void abort(RequestId id) override;
+    // The old sink is not called once this returns; not to be called by a sink.
     void set_sink(std::function<void(std::vector<TokenOut>)> sink) override;
     EngineState state() const override;
     std::string collect_metrics(double limit_s) override;

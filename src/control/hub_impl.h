@@ -56,6 +56,7 @@ class Hub::Impl {
     using Event = std::variant<Message, Closed, Died, AbortAll>;
     Queue<Event> events;
 
+    std::mutex sink_mutex;  // held while the sink runs
     std::function<void(std::vector<TokenOut>)> sink;
     std::function<void(int, uint32_t, const std::string&)> lost_listener;
     const std::string& label(int node) const { return membership_.label(node); }

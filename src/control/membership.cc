@@ -20,18 +20,22 @@ bool exchange_messages(const Placement& placement, int a, int b) {
 
 }  // namespace
 
+std::string host_label(const Placement& placement, int node) {
+    std::string roles;
+    for (const Role role : kRoles) {
+        if (!placement.has_role(node, role)) continue;
+        roles += (roles.empty() ? "" : ", ") + std::string(name_of(role));
+    }
+    return fmt::format("{} ({})", placement.nodes[node].name, roles);
+}
+
 Membership::Membership(const Placement& placement, BuildIdentity expected)
     : expected_(std::move(expected)), nodes_(placement.nodes.size()) {
     for (int n = 0; n < num_nodes(); ++n) {
         Node& node = nodes_[n];
         node.attention = !placement.nodes[n].attention_ranks.empty();
         node.expert = !placement.nodes[n].expert_ranks.empty();
-        std::string roles;
-        for (const Role role : kRoles) {
-            if (!placement.has_role(n, role)) continue;
-            roles += (roles.empty() ? "" : ", ") + std::string(name_of(role));
-        }
-        node.label = fmt::format("{} ({})", placement.nodes[n].name, roles);
+        node.label = host_label(placement, n);
         for (int other = 0; other < num_nodes(); ++other) {
             if (other != n && exchange_messages(placement, n, other)) node.linked.push_back(other);
         }

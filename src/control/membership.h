@@ -23,6 +23,9 @@ struct BuildIdentity {
     uint64_t model_fingerprint = 0;
 };
 
+// "node-1 (decode, expert)": the node with its roles.
+std::string host_label(const Placement& placement, int node);
+
 class Membership {
   public:
     Membership(const Placement& placement, BuildIdentity expected);
@@ -31,7 +34,6 @@ class Membership {
     bool has_attention(int node) const { return nodes_[node].attention; }
     // Nodes without a role have no host.
     bool has_host(int node) const { return nodes_[node].attention || nodes_[node].expert; }
-    // "node-1 (decode, expert)"
     const std::string& label(int node) const { return nodes_[node].label; }
 
     // Whether this host may join; the error is for its log.

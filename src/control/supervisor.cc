@@ -153,6 +153,7 @@ class Supervisor::Impl {
         std::optional<TimePoint> kill_at = {};
         std::optional<TimePoint> closed_at = {};  // its life socket has ended
         int quick_failures = 0;
+        bool told_to_end = false;  // it exited with status 0
     };
 
     Host* find(int node) {
@@ -246,15 +247,16 @@ class Supervisor::Impl {
         const HostDeath death{host.node, host.epoch, host.pid, signaled,
                               signaled ? WTERMSIG(status) : WEXITSTATUS(status)};
         const bool quick = seconds_since(host.started_at) < options_.quick_s;
+        host.told_to_end = !signaled && death.code == 0;
         host.quick_failures = quick ? host.quick_failures + 1 : 0;
         host.pid = 0;
         host.life.reset();
         host.closed_at.reset();
         host.kill_at.reset();
-        if (restarting_) {
+        if (restarting_ && !host.told_to_end) {
             log_error("host {} is dead: {}, epoch {}", host.label, death.describe(), host.epoch);
         }
-        if (restarting_ && host.quick_failures >= options_.max_quick_failures) {
+        if (restarting_ && !host.told_to_end && host.quick_failures >= options_.max_quick_failures) {
             given_up.emplace_back(
                 host.node, fmt::format("host {} is not started again: it died {} times in a row "
                                        "within {:g} s of its start, last: {}",
@@ -265,7 +267,7 @@ class Supervisor::Impl {
     }
 
     void plan_restart(Host& host) {
-        if (!restarting_ || host.quick_failures >= options_.max_quick_failures) return;
+        if (!restarting_ || host.told_to_end || host.quick_failures >= options_.max_quick_failures) return;
         double wait = 0;
         if (host.quick_failures > 1) {
             wait = options_.first_wait_s * static_cast<double>(1u << (host.quick_failures - 2));

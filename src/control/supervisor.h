@@ -1,5 +1,5 @@
 // Supervisor: starts the host processes of this machine's nodes, sees their death at once, and
-// starts them again.
+// starts them again, unless they exited with status 0: then they were told to end.
 //
 // Launcher and host are tied by a socket pair that nothing is ever written to: each side sees the
 // other's death as the end of its stream, however that process ended (LauncherWatch is the host's
