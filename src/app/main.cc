@@ -12,16 +12,20 @@ namespace {
 struct Subcommand {
     const char* name;
     int (*run)(const std::vector<std::string>& arguments);
-    const char* help;
+    const char* help;  // null: not for people
 };
 
 constexpr Subcommand kSubcommands[] = {
+    {"serve", run_serve, "serve the model over HTTP; starts every host of this machine"},
+    {"launch_server", run_serve, "the same, for launch lines written for SGLang"},
     {"check", run_check, "check settings.json and config.toml; print placement and memory"},
+    {"host", run_host_process, nullptr},
 };
 
 void print_help(std::FILE* to) {
     std::fprintf(to, "usage: aerie SUBCOMMAND [options]; aerie SUBCOMMAND --help lists them\n\n");
     for (const Subcommand& subcommand : kSubcommands) {
+        if (subcommand.help == nullptr) continue;
         std::fprintf(to, "  %-14s %s\n", subcommand.name, subcommand.help);
     }
 }
@@ -30,7 +34,7 @@ int run(const std::string& name, const std::vector<std::string>& arguments) {
     std::vector<std::string> known;
     for (const Subcommand& subcommand : kSubcommands) {
         if (name == subcommand.name) return subcommand.run(arguments);
-        known.emplace_back(subcommand.name);
+        if (subcommand.help != nullptr) known.emplace_back(subcommand.name);
     }
     if (name == "--help" || name == "-h" || name == "help") {
         print_help(stdout);

@@ -7,6 +7,8 @@
 
 namespace aerie {
 
-int run_check(const std::vector<std::string>& arguments);  // check.cc
+int run_serve(const std::vector<std::string>& arguments);         // serve.cc
+int run_check(const std::vector<std::string>& arguments);         // check.cc
+int run_host_process(const std::vector<std::string>& arguments);  // host_process.cc
 
 }  // namespace aerie

@@ -1,0 +1,68 @@
+#include "app/host_session.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "app/fingerprint.h"
+#include "app/peer_links.h"
+#include "app/rank_host.h"
+#include "base/log.h"
+#include "config/keys.h"
+#include "tokenizer/tokenizer.h"
+
+namespace aerie {
+namespace {
+
+control::HostIdentity identity_of(const HostSession& session) {
+    const Config& config = session.loaded.config;
+    return {.node = session.fabric.node(),
+            .epoch = session.fabric.epoch(),
+            .version = AERIE_VERSION,
+            .config_fingerprint = config_fingerprint(config),
+            .model_fingerprint = model_fingerprint(config.settings.model_path),
+            .fabric_address = session.fabric.address()};
+}
+
+Result<std::unique_ptr<RankHost>> start_ranks(const HostSession& session,
+                                              control::TokenSink& tokens) {
+    const int node = session.fabric.node();
+    RankHostOptions options{.loaded = &session.loaded,
+                            .node = node,
+                            .fabric = &session.fabric,
+                            .tokens = &tokens,
+                            .pool = &session.pool};
+    if (!session.loaded.placement.nodes[node].attention_ranks.empty()) {
+        auto tokenizer = Tokenizer::load(session.loaded.config.settings.tokenizer_path);
+        if (!tokenizer) return tokenizer.error();
+        options.num_token_ids = (*tokenizer)->vocab_size();
+    }
+    return RankHost::start(options);
+}
+
+}  // namespace
+
+Result<control::HostLink::End> run_host_session(const HostSession& session,
+                                                std::unique_ptr<control::Uplink> uplink) {
+    constexpr double kForever = 1e9;  // seconds
+    control::HostLink link(identity_of(session), std::move(uplink));
+    PeerLinks peers(session.fabric, link);
+    link.start(peers);
+    auto ranks = start_ranks(session, link);
+    if (!ranks) {
+        link.stop();  // it calls `peers`
+        return ranks.error();
+    }
+    link.loaded(**ranks);
+    const control::HostLink::End end = link.wait_end(after(kForever));
+    link.stop();
+    (*ranks)->stop();
+    return end;
+}
+
+ThreadPoolOptions pool_options(const Config& config) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    const bool shared = !config.in_process && nodes_here(config).size() > 1;
+    return {.num_workers = std::max(cores - 1, 0), .spin_us = shared ? 0 : -1};
+}
+
+}  // namespace aerie
