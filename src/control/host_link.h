@@ -2,7 +2,7 @@
 // heartbeats and tokens, and hands requests, aborts and news of peers to their owners.
 //
 // One thread of its own handles what the hub sends and the heartbeats. Order of a host's life:
-// start() → peers come and are connected → loaded() → requests come → wait_end().
+// start() → loaded() → peers come and are connected → requests come → wait_end().
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct HostIdentity {
 
 struct Peer {
     int node;
-    uint32_t epoch;  // 0: not alive
+    uint32_t epoch;  // 0: down, or not loaded: not to be connected
     std::string fabric_address;
 };
 

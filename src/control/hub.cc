@@ -82,19 +82,7 @@ void Hub::Impl::handle_message(uint64_t session_id, proto::FromHost& message) {
     const int node = session.node;
     if (node < 0 || membership_.session(node) != session_id) return;  // a dead life's last words
     switch (message.body_case()) {
-        case proto::FromHost::kReady: {
-            std::vector<ReachedPeer> reached;
-            for (const auto& peer : message.ready().reached()) {
-                reached.push_back({peer.node(), peer.epoch()});
-            }
-            std::vector<bool> was_live(membership_.num_nodes());
-            for (int n = 0; n < membership_.num_nodes(); ++n) was_live[n] = membership_.live(n);
-            membership_.ready(node, message.ready().loaded(), std::move(reached));
-            for (int n = 0; n < membership_.num_nodes(); ++n) {
-                if (membership_.live(n) && !was_live[n]) log_info("host {} is ready", label(n));
-            }
-            return;
-        }
+        case proto::FromHost::kReady: return handle_ready(node, message.ready());
         case proto::FromHost::kHeartbeat: return handle_heartbeat(node, message.heartbeat());
         case proto::FromHost::kTokens: return handle_tokens(node, message.tokens());
         case proto::FromHost::kMetrics: return handle_metrics(node, message.metrics());
@@ -104,6 +92,19 @@ void Hub::Impl::handle_message(uint64_t session_id, proto::FromHost& message) {
                                     message.rank_failed().why()),
                         true);
         default: return;
+    }
+}
+
+void Hub::Impl::handle_ready(int node, const proto::Ready& ready) {
+    std::vector<ReachedPeer> reached;
+    for (const auto& peer : ready.reached()) reached.push_back({peer.node(), peer.epoch()});
+    std::vector<bool> was_live(membership_.num_nodes());
+    for (int n = 0; n < membership_.num_nodes(); ++n) was_live[n] = membership_.live(n);
+    const bool was_loaded = membership_.loaded(node);
+    membership_.ready(node, ready.loaded(), std::move(reached));
+    if (membership_.loaded(node) != was_loaded) broadcast_peers();
+    for (int n = 0; n < membership_.num_nodes(); ++n) {
+        if (membership_.live(n) && !was_live[n]) log_info("host {} is ready", label(n));
     }
 }
 
@@ -123,7 +124,6 @@ void Hub::Impl::handle_join(uint64_t session_id, Session& session, const proto::
     const bool again = membership_.join(host, session_id);
     if (again && !host_metrics_.empty()) host_metrics_[host.node][0].restarts.add();
     log_info("host {} has joined: epoch {}, pid {}", label(host.node), host.epoch, join.pid());
-    broadcast_peers();
 }
 
 void Hub::Impl::handle_tokens(int node, const proto::TokenBatch& batch) {

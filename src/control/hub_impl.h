@@ -83,6 +83,7 @@ class Hub::Impl {
     void handle(Event& event);
     void handle_message(uint64_t session_id, proto::FromHost& message);
     void handle_join(uint64_t session_id, Session& session, const proto::Join& join);
+    void handle_ready(int node, const proto::Ready& ready);
     void handle_tokens(int node, const proto::TokenBatch& batch);
     void handle_heartbeat(int node, const proto::Heartbeat& heartbeat);
     void handle_metrics(int node, const proto::MetricsReply& reply);

@@ -234,6 +234,32 @@ TEST_F(HubTest, ADeadExpertHostEndsNoRequest) {
     EXPECT_EQ(log_.wait_tokens(2, 1).num_ends, 0);
 }
 
+// What is sent to ranks that do not listen yet would be lost.
+TEST_F(HubTest, AHostIsNamedToItsPeersOnlyOnceBothAreLoaded) {
+    struct Record final : PeerListener {
+        void peers(const std::vector<Peer>& peers) override {
+            for (const Peer& peer : peers) {
+                if (peer.node == kExpertNode) expert_epoch = peer.epoch;
+            }
+            ++num_tables;
+        }
+        std::atomic<uint32_t> expert_epoch{0};
+        std::atomic<int> num_tables{0};
+    };
+    Record record;
+    HostLink decode(fake_identity(kDecodeNode, 1), local_uplink(*hub_));
+    FakeRuntime runtime(placement_, kDecodeNode, decode);
+    decode.start(record);
+    start(kExpertNode, 7);
+    ASSERT_TRUE(eventually([&] { return record.num_tables >= 1; }));
+    EXPECT_EQ(record.expert_epoch, 0u);
+    decode.loaded(runtime);
+    EXPECT_TRUE(eventually([&] { return record.expert_epoch == 7; }));
+    hosts_[kExpertNode].reset();
+    EXPECT_TRUE(eventually([&] { return record.expert_epoch == 0; }));
+    decode.stop();
+}
+
 TEST_F(HubTest, AStuckRankAndAFailedRankEndTheirHost) {
     hub_->on_lost([this](int node, uint32_t epoch, const std::string& why) {
         std::lock_guard lock(mutex_);

@@ -104,7 +104,7 @@ void Membership::find_live() {
         Node& node = nodes_[n];
         if (!joined(n) || !node.loaded) continue;
         node.live = node.live || std::all_of(node.linked.begin(), node.linked.end(), [&](int peer) {
-            return !joined(peer) || (heard(n, peer) && heard(peer, n));
+            return !loaded(peer) || (heard(n, peer) && heard(peer, n));
         });
     }
 }
@@ -134,7 +134,7 @@ std::string Membership::missing_of(int n) const {
     if (!joined(n)) return label(n) + " has not joined";
     if (!loaded(n)) return label(n) + " has not loaded its weights";
     for (const int peer : nodes_[n].linked) {
-        if (!joined(peer) || (heard(n, peer) && heard(peer, n))) continue;
+        if (!loaded(peer) || (heard(n, peer) && heard(peer, n))) continue;
         return fmt::format("{} has not exchanged a first message with {}", label(n), label(peer));
     }
     return label(n) + " is not ready";
@@ -166,8 +166,9 @@ std::vector<Peer> Membership::peers_of(int n) const {
     std::vector<Peer> peers;
     for (const int other : nodes_[n].linked) {
         const Node& peer = nodes_[other];
-        peers.push_back({other, joined(other) ? peer.epoch : 0,
-                         joined(other) ? peer.fabric_address : std::string()});
+        const bool connect = loaded(n) && loaded(other);
+        peers.push_back({other, connect ? peer.epoch : 0,
+                         connect ? peer.fabric_address : std::string()});
     }
     return peers;
 }

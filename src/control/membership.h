@@ -1,9 +1,9 @@
 // Membership: which hosts are there, and how far each has come. Bookkeeping only; the hub holds its
 // lock around every call.
 //
-// A host is joined (its session is accepted), then loaded, then live: it and each joined host that
-// it exchanges messages with have had a first message from each other. It stays live until it is
-// lost; a peer's death does not change that.
+// A host is joined (its session is accepted), then loaded (its ranks listen), then live: it and each
+// loaded host that it exchanges messages with have had a first message from each other. It stays
+// live until it is lost; a peer's death does not change that.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,8 @@ class Membership {
     // The first node that has not joined, else not loaded, else is not live; -1: none.
     int first_missing() const;
 
-    // What a node is told of those it exchanges messages with.
+    // What a node is told of those it exchanges messages with. Two hosts are told of each other only
+    // when both are loaded: what is sent to ranks that do not listen yet is lost.
     std::vector<Peer> peers_of(int node) const;
 
   private:
