@@ -1,11 +1,12 @@
 // Each CPU kernel beside the machine's limits of the same run.
 //
-// usage: kernels_bench [linear|attention|experts|rows|pool]... [--threads N] [--isa plain|avx2|avx512|amx]
+// usage: kernels_bench [linear|attention|experts|rows|pool]... [--threads N] [--isa
+// plain|avx2|avx512|amx]
 //                      [--cpu-time]   processor time instead of time: one thread on a busy machine
 //
-// A line gives the best time of several, FLOP/s and bytes/s, and the larger of the two as a share of the
-// limit of that many threads. Weights and KV rotate through copies, so that they come from where a whole
-// model's would: not from the nearest cache.
+// A line gives the best time of several, FLOP/s and bytes/s, and the larger of the two as a share
+// of the limit of that many threads. Weights and KV rotate through copies, so that they come from
+// where a whole model's would: not from the nearest cache.
 #include <cstdio>
 #include <ctime>
 #include <numeric>
@@ -40,7 +41,8 @@ double now() {
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Runs fn(i) with i counting up for about 0.2 s after a warm-up; the best time of a call, in seconds.
+// Runs fn(i) with i counting up for about 0.2 s after a warm-up; the best time of a call, in
+// seconds.
 template <typename Fn>
 double best_time(Fn fn) {
     fn(0);
@@ -77,7 +79,8 @@ Tensor filled(DType type, int64_t rows, int64_t cols) {
 std::vector<LinearWeight> weights(int64_t n, int64_t k, bool keep_fp8, int64_t fill_bytes) {
     std::vector<uint8_t> bytes(static_cast<size_t>(n * k));
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 37 % 120);
-    const std::vector<float> scales(static_cast<size_t>((n + 127) / 128 * ((k + 127) / 128)), 1e-3f);
+    const std::vector<float> scales(static_cast<size_t>((n + 127) / 128 * ((k + 127) / 128)),
+                                    1e-3f);
     const auto source = LinearSource::whole(bytes.data(), DType::kF8E4M3, n, k, scales.data());
     std::vector<LinearWeight> result;
     const int64_t copies = std::max<int64_t>(1, fill_bytes / (n * k * (keep_fp8 ? 1 : 2)));
@@ -91,9 +94,12 @@ void bench_linear(Stream& stream) {
         const char* name;
         int64_t n, k;
     };
-    for (const Shape& s : {Shape{"demo q_b", 1536, 256}, {"demo o_proj", 256, 1024},
-                           {"demo q_a+kv_a", 832, 256}, {"demo lm_head", 8192, 256},
-                           {"demo W_UK of one head", 512, 128}, {"V3 o_proj / 8", 7168, 2048},
+    for (const Shape& s : {Shape{"demo q_b", 1536, 256},
+                           {"demo o_proj", 256, 1024},
+                           {"demo q_a+kv_a", 832, 256},
+                           {"demo lm_head", 8192, 256},
+                           {"demo W_UK of one head", 512, 128},
+                           {"V3 o_proj / 8", 7168, 2048},
                            {"V3 q_b / 8", 3072, 1536}})
         for (bool keep : {false, true}) {
             const auto w = weights(s.n, s.k, keep, 64 << 20);
@@ -103,8 +109,8 @@ void bench_linear(Stream& stream) {
                 const double t = best_time([&](int i) {
                     linear(stream, {x.view(), nullptr, &w[i % w.size()], y.view()});
                 });
-                report(std::string(s.name) + (keep ? " fp8" : " bf16") + " M=" + std::to_string(m), t,
-                       2.0 * m * s.n * s.k,
+                report(std::string(s.name) + (keep ? " fp8" : " bf16") + " M=" + std::to_string(m),
+                       t, 2.0 * m * s.n * s.k,
                        1.0 * s.n * s.k * (keep ? 1 : 2) + 2.0 * m * (s.k + s.n));
             }
         }
@@ -175,12 +181,13 @@ void bench_experts(Stream& stream) {
                 for (int64_t r = 0; r <= rows; ++r) {
                     offsets.push_back(static_cast<int32_t>(r * s.top_k));
                     for (int j = 0; j < s.top_k && r < rows; ++j)
-                        choices.push_back({static_cast<int32_t>((r * 7 + j * 5) % s.experts), 0.25f});
+                        choices.push_back(
+                            {static_cast<int32_t>((r * 7 + j * 5) % s.experts), 0.25f});
                 }
                 ExpertWorkspace workspace;
                 const double t = best_time([&](int i) {
-                    expert_ffn(stream, {x.view(), offsets.data(), choices.data(), layers[i % s.layers],
-                                        out.view(), &workspace});
+                    expert_ffn(stream, {x.view(), offsets.data(), choices.data(),
+                                        layers[i % s.layers], out.view(), &workspace});
                 });
                 const double weight = 3.0 * s.hidden * s.inner;
                 const double used = std::min<double>(s.experts, rows * s.top_k);
@@ -196,7 +203,8 @@ void bench_rows(Stream& stream) {
         for (int64_t cols : {256, 7168}) {
             const Tensor weight = filled(DType::kF32, 1, cols);
             Tensor x = filled(DType::kBF16, rows, cols), y(DType::kBF16, rows, cols),
-                   p = filled(DType::kF32, rows, cols), gate_up = filled(DType::kBF16, rows, 2 * cols);
+                   p = filled(DType::kF32, rows, cols),
+                   gate_up = filled(DType::kBF16, rows, 2 * cols);
             const std::string size = " " + std::to_string(rows) + " x " + std::to_string(cols);
             const ConstView parts[] = {p.view()};
             report("rms_norm" + size, best_time([&](int) {
@@ -215,8 +223,8 @@ void bench_rows(Stream& stream) {
 }
 
 void bench_pool(Stream& stream) {
-    report("parallel_for of 2 empty calls", best_time([&](int) { stream.parallel_for(2, [](int64_t) {}); }),
-           0, 0);
+    report("parallel_for of 2 empty calls",
+           best_time([&](int) { stream.parallel_for(2, [](int64_t) {}); }), 0, 0);
 }
 
 int main_of(int argc, char** argv) {
@@ -242,11 +250,12 @@ int main_of(int argc, char** argv) {
     Stream stream(&pool);
     const double peak = amx_peak();
     limits = {isa() == Isa::kAmx ? peak * threads : 0, triad_bandwidth(stream)};
-    std::printf("%s, %d threads. Triad %.1f GB/s on 1, %.1f on %d; reading 1 MB %.1f, 32 MB %.1f GB/s on "
-                "%d; tiles %.2f TFLOP/s a thread\n",
-                name_of(isa()), threads, triad_bandwidth(alone) * 1e-9, limits.bytes * 1e-9, threads,
-                read_bandwidth(stream, 1 << 20) * 1e-9, read_bandwidth(stream, 32 << 20) * 1e-9, threads,
-                peak * 1e-12);
+    std::printf(
+        "%s, %d threads. Triad %.1f GB/s on 1, %.1f on %d; reading 1 MB %.1f, 32 MB %.1f GB/s on "
+        "%d; tiles %.2f TFLOP/s a thread\n",
+        name_of(isa()), threads, triad_bandwidth(alone) * 1e-9, limits.bytes * 1e-9, threads,
+        read_bandwidth(stream, 1 << 20) * 1e-9, read_bandwidth(stream, 32 << 20) * 1e-9, threads,
+        peak * 1e-12);
     for (const std::string& w : what) {
         if (w == "linear") bench_linear(stream);
         if (w == "attention") bench_attention(stream);

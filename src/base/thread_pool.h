@@ -1,6 +1,6 @@
-// ThreadPool: the threads that the rank threads of a process share for parallel loops. Any number of
-// threads may call parallel_for at once. The caller always works too, and never waits for a worker
-// that has not begun: on a busy machine a loop costs at most what it costs alone.
+// ThreadPool: the threads that the rank threads of a process share for parallel loops. Any number
+// of threads may call parallel_for at once. The caller always works too, and never waits for a
+// worker that has not begun: on a busy machine a loop costs at most what it costs alone.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@ namespace aerie {
 
 struct ThreadPoolOptions {
     int num_workers = 0;  // beside the callers; 0 is valid
-    // How long an idle worker looks for new work before it sleeps, in microseconds. Waking a sleeper
-    // costs 5 to 50 µs, spinning costs others a core. -1: 30, or 0 where the workers and one caller
-    // are more than the cores.
+    // How long an idle worker looks for new work before it sleeps, in microseconds. Waking a
+    // sleeper costs 5 to 50 µs, spinning costs others a core. -1: 30, or 0 where the workers and
+    // one caller are more than the cores.
     int spin_us = -1;
 };
 
@@ -30,12 +30,13 @@ class ThreadPool {
     int num_workers() const { return static_cast<int>(threads_.size()); }
 
     // Calls fn(i) once for each i in [0, n), in any order on any thread, and returns when all are
-    // done. What the calls wrote is visible to the caller then. fn is not copied and must not throw.
-    // It may call parallel_for itself. No allocation.
+    // done. What the calls wrote is visible to the caller then. fn is not copied and must not
+    // throw. It may call parallel_for itself. No allocation.
     template <typename Fn>
     void parallel_for(int64_t n, Fn&& fn) {
         using F = std::remove_reference_t<Fn>;
-        run(n, [](void* context, int64_t i) { (*static_cast<F*>(context))(i); },
+        run(
+            n, [](void* context, int64_t i) { (*static_cast<F*>(context))(i); },
             const_cast<void*>(static_cast<const void*>(&fn)));
     }
 

@@ -1,12 +1,12 @@
 // Absorbed multi-head latent attention over a paged KV pool.
 //
 // Arithmetic, for one query row and head (a column): local tokens are taken in ascending order in
-// chunks of kMlaChunkTokens, a chunk in tiles of kMlaTileTokens. Scores q·k (fp32) are multiplied by
-// scale; a tile's probabilities are exp(score − running maximum), added up in fp32 before, and rounded to
-// the compute type for, the product with the latents, which adds in fp32. A chunk's result
-// (maximum, sum, sum of latents) is merged into that of the chunks before it. Masked tokens contribute
-// exact zeros. So a row's bits depend on q, its KV and its position only: not on the chunk of the prompt
-// it is computed in, other sequences, page size, or threads.
+// chunks of kMlaChunkTokens, a chunk in tiles of kMlaTileTokens. Scores q·k (fp32) are multiplied
+// by scale; a tile's probabilities are exp(score − running maximum), added up in fp32 before, and
+// rounded to the compute type for, the product with the latents, which adds in fp32. A chunk's
+// result (maximum, sum, sum of latents) is merged into that of the chunks before it. Masked tokens
+// contribute exact zeros. So a row's bits depend on q, its KV and its position only: not on the
+// chunk of the prompt it is computed in, other sequences, page size, or threads.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ inline constexpr int kMlaTileTokens = 256;
 inline constexpr int kMlaChunkTokens = 512;
 
 struct MlaSequence {
-    int32_t first_row = 0;       // of q, out and lse
-    int32_t num_rows = 0;        // consecutive tokens
-    int32_t first_position = 0;  // of the first row; row i attends to positions <= first_position + i
-    // This cp rank's blocks: local block j holds the tokens of global block j · cp_size + cp_rank. As
-    // many as positions < first_position + num_rows touch.
+    int32_t first_row = 0;  // of q, out and lse
+    int32_t num_rows = 0;   // consecutive tokens
+    int32_t first_position =
+        0;  // of the first row; row i attends to positions <= first_position + i
+    // This cp rank's blocks: local block j holds the tokens of global block j · cp_size + cp_rank.
+    // As many as positions < first_position + num_rows touch.
     const int32_t* blocks = nullptr;
 };
 
@@ -44,12 +45,13 @@ struct MlaArgs {
     float* lse = nullptr;  // [rows, heads] natural log of the sum of exp(scores); may be null
 };
 
-// KV of the rows themselves must have been written before. A row that has no local token gets out 0 and
-// lse −inf.
+// KV of the rows themselves must have been written before. A row that has no local token gets out 0
+// and lse −inf.
 void mla_attention(Stream& stream, const MlaArgs& args);
 
-// Joins the results of cp ranks, in cp order: out = Σ partial · exp(lse − max lse) / Σ exp(lse − max lse),
-// fp32, rounded once. partials: [rows, heads · latent_dim] float32 each; lse: [rows, heads] each.
+// Joins the results of cp ranks, in cp order: out = Σ partial · exp(lse − max lse) / Σ exp(lse −
+// max lse), fp32, rounded once. partials: [rows, heads · latent_dim] float32 each; lse: [rows,
+// heads] each.
 struct MlaMergeArgs {
     std::span<const ConstView> partials;
     std::span<const float* const> lse;

@@ -18,7 +18,10 @@ struct Pool {
     Tensor memory;
 
     Pool(DType dtype, int num_blocks, int page, int row_width)
-        : type(dtype), page_size(page), width(row_width), memory(dtype, num_blocks * page, row_width) {
+        : type(dtype),
+          page_size(page),
+          width(row_width),
+          memory(dtype, num_blocks * page, row_width) {
         fill(memory.view(), std::nanf(""));
     }
     void write(const std::vector<int32_t>& blocks, int64_t local, ConstView row) {
@@ -44,7 +47,8 @@ struct Sequence {
 
 Sequence make_sequence(const Shape& s, uint32_t seed, int first_block) {
     Sequence r{random_tensor(s.type, s.context, s.width(), seed),
-               random_tensor(s.type, s.context, s.heads * s.width(), seed + 1), {}};
+               random_tensor(s.type, s.context, s.heads * s.width(), seed + 1),
+               {}};
     r.blocks.resize((s.context + s.page - 1) / s.page);
     std::iota(r.blocks.begin(), r.blocks.end(), first_block);
     std::shuffle(r.blocks.begin(), r.blocks.end(), std::mt19937(seed));
@@ -126,7 +130,8 @@ TEST(Attention, AgreesWithDoublesAndReadsNoUnwrittenSlot) {
     });
 }
 
-// The result of position p is the same bits however the prompt is cut, beside whom, on how many threads.
+// The result of position p is the same bits however the prompt is cut, beside whom, on how many
+// threads.
 TEST(Attention, ARowDependsOnItsOwnPastOnly) {
     ThreadPool one({.num_workers = 1}), three({.num_workers = 3});
     for_each_isa_and_type([&](DType type) {
@@ -145,9 +150,8 @@ TEST(Attention, ARowDependsOnItsOwnPastOnly) {
                             i < partner_rows ? b.q.view().row(partner_position + i)
                                              : a.q.view().row(first + i - partner_rows),
                             s.heads * s.width() * size_of(type));
-            const MlaSequence both[] = {
-                {0, partner_rows, partner_position, b.blocks.data()},
-                {partner_rows, rows, first, a.blocks.data()}};
+            const MlaSequence both[] = {{0, partner_rows, partner_position, b.blocks.data()},
+                                        {partner_rows, rows, first, a.blocks.data()}};
             const Output got =
                 run(s, pool, q.view(), std::span(both).subspan(partner_rows == 0 ? 1 : 0), threads);
             ASSERT_TRUE(same_bits(got.out.view().slice_rows(partner_rows, partner_rows + rows),
@@ -156,7 +160,8 @@ TEST(Attention, ARowDependsOnItsOwnPastOnly) {
             ASSERT_TRUE(same_bits(got.lse.view().slice_rows(partner_rows, partner_rows + rows),
                                   want.lse.view().slice_rows(first, first + rows)));
         };
-        for (int first : {0, 1, 127, 128, 500, 511, 512, 513, 1023, 1099}) check(first, 1, 0, 0, nullptr);
+        for (int first : {0, 1, 127, 128, 500, 511, 512, 513, 1023, 1099})
+            check(first, 1, 0, 0, nullptr);
         for (int first : {0, 250, 505, 1093}) check(first, 7, 1, 900, &one);
         for (int first : {3, 502, 1020}) check(first, 16, 3, 30, &three);
         check(0, s.context, 5, 600, &three);
@@ -199,7 +204,8 @@ TEST(Attention, ContextParallelPartsMergeToTheWhole) {
                     if (i / s.page % cp == rank)
                         pool.write(blocks, local++, q.kv.view().slice_rows(i, i + 1));
                 const MlaSequence sequence{0, s.context, 0, blocks.data()};
-                parts.push_back(run(s, pool, q.q.view(), {&sequence, 1}, nullptr, DType::kF32, rank, cp));
+                parts.push_back(
+                    run(s, pool, q.q.view(), {&sequence, 1}, nullptr, DType::kF32, rank, cp));
             }
             // The first page is rank 0's alone.
             EXPECT_EQ(get(parts[1].out.view(), 0, 0), 0.0f);

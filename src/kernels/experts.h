@@ -36,10 +36,10 @@ class ExpertWorkspace {
     std::unique_ptr<Impl> impl_;
 };
 
-// out[r] = Σ weight · down(silu(gate(x[r])) · up(x[r])) over the choices of row r in ascending expert
-// (whatever their order in the list; one expert at most once a row), added in fp32 and rounded once to
-// out's type. gate_up's result and the product silu · up are rounded to the compute type, down's result
-// is not rounded. A row without choices gives 0.
+// out[r] = Σ weight · down(silu(gate(x[r])) · up(x[r])) over the choices of row r in ascending
+// expert (whatever their order in the list; one expert at most once a row), added in fp32 and
+// rounded once to out's type. gate_up's result and the product silu · up are rounded to the compute
+// type, down's result is not rounded. A row without choices gives 0.
 struct ExpertArgs {
     ConstView x;                            // [R, hidden] compute type
     const int32_t* offsets = nullptr;       // [R + 1] into choices
@@ -50,8 +50,8 @@ struct ExpertArgs {
 };
 void expert_ffn(Stream& stream, const ExpertArgs& args);
 
-// One such network for all rows, without weights: the shared expert, and dense layers. out is rounded
-// once. The same arithmetic as above with weight 1.
+// One such network for all rows, without weights: the shared expert, and dense layers. out is
+// rounded once. The same arithmetic as above with weight 1.
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out,
                ExpertWorkspace& workspace);
 

@@ -55,7 +55,8 @@ TEST(Experts, AddsInAscendingExpertAndRoundsOnce) {
         fill(out.view(), std::nanf(""));
         ExpertWorkspace workspace;
         Stream stream(&pool);
-        expert_ffn(stream, {x.view(), offsets.data(), choices.data(), experts, out.view(), &workspace});
+        expert_ffn(stream,
+                   {x.view(), offsets.data(), choices.data(), experts, out.view(), &workspace});
         for (int64_t r = 0; r < rows; ++r) {
             std::vector<float> sum(kHidden);
             for (int32_t e = 0; e < kExperts; ++e)
@@ -72,8 +73,8 @@ TEST(Experts, AddsInAscendingExpertAndRoundsOnce) {
             // Alone: the same bits.
             Tensor alone(type, 1, kHidden);
             const int32_t own[] = {0, offsets[r + 1] - offsets[r]};
-            expert_ffn(stream, {x.view().slice_rows(r, r + 1), own, choices.data() + offsets[r], experts,
-                                alone.view(), &workspace});
+            expert_ffn(stream, {x.view().slice_rows(r, r + 1), own, choices.data() + offsets[r],
+                                experts, alone.view(), &workspace});
             ASSERT_TRUE(same_bits(alone.view(), out.view().slice_rows(r, r + 1)));
         }
     });

@@ -12,10 +12,11 @@ enum class Scoring : uint8_t { kSigmoid, kSoftmax };
 enum class TopkMethod : uint8_t { kGreedy, kGroupLimitedGreedy, kNoauxTc };
 
 // scores s = sigmoid(logits) or softmax(logits); choice = s (+ bias where noaux_tc).
-// noaux_tc: a group's score is the sum of its two best choices; group_limited_greedy: its best one. The
-// topk_group best groups stay, and of them the top_k best choices. At every selection the lower index
-// wins ties. weights = s[ids] (without bias), divided by (their sum, in the order of ids, + 1e-20) where
-// norm_topk_prob, then times routed_scaling_factor. ids are in descending order of choice. All in fp32.
+// noaux_tc: a group's score is the sum of its two best choices; group_limited_greedy: its best one.
+// The topk_group best groups stay, and of them the top_k best choices. At every selection the lower
+// index wins ties. weights = s[ids] (without bias), divided by (their sum, in the order of ids, +
+// 1e-20) where norm_topk_prob, then times routed_scaling_factor. ids are in descending order of
+// choice. All in fp32.
 struct GateArgs {
     ConstView logits;             // [rows, num_experts] float32
     const float* bias = nullptr;  // [num_experts], noaux_tc only; null counts as 0

@@ -45,11 +45,13 @@ Routed reference(const GateArgs& a) {
         for (int e = 0; e < n; ++e) {
             const double x = get(a.logits, row, e);
             s[e] = a.scoring == Scoring::kSigmoid ? 1 / (1 + std::exp(-x)) : std::exp(x) / sum;
-            choice[e] = s[e] + (a.method == TopkMethod::kNoauxTc && a.bias != nullptr ? a.bias[e] : 0);
+            choice[e] =
+                s[e] + (a.method == TopkMethod::kNoauxTc && a.bias != nullptr ? a.bias[e] : 0);
         }
         if (a.method != TopkMethod::kGreedy) {
             for (int g = 0; g < a.num_groups; ++g) {
-                std::vector<double> part(choice.begin() + g * size, choice.begin() + (g + 1) * size);
+                std::vector<double> part(choice.begin() + g * size,
+                                         choice.begin() + (g + 1) * size);
                 std::sort(part.rbegin(), part.rend());
                 groups[g] = a.method == TopkMethod::kNoauxTc ? part[0] + part[1] : part[0];
             }
@@ -72,13 +74,26 @@ Routed reference(const GateArgs& a) {
 TEST(Gate, AgreesWithTheFormulas) {
     const Tensor bias = random_tensor(DType::kF32, 1, 384, 9, 0.5f);
     const GateArgs cases[] = {
-        {.logits = {}, .bias = bias.data<float>(), .num_groups = 4, .topk_group = 2, .top_k = 4,
+        {.logits = {},
+         .bias = bias.data<float>(),
+         .num_groups = 4,
+         .topk_group = 2,
+         .top_k = 4,
          .routed_scaling_factor = 2.5f},
         {.logits = {}, .bias = bias.data<float>(), .num_groups = 1, .topk_group = 1, .top_k = 8},
-        {.logits = {}, .scoring = Scoring::kSoftmax, .method = TopkMethod::kGreedy, .top_k = 6,
-         .norm_topk_prob = false, .routed_scaling_factor = 16.0f},
-        {.logits = {}, .bias = bias.data<float>(), .scoring = Scoring::kSoftmax,
-         .method = TopkMethod::kGroupLimitedGreedy, .num_groups = 8, .topk_group = 3, .top_k = 6,
+        {.logits = {},
+         .scoring = Scoring::kSoftmax,
+         .method = TopkMethod::kGreedy,
+         .top_k = 6,
+         .norm_topk_prob = false,
+         .routed_scaling_factor = 16.0f},
+        {.logits = {},
+         .bias = bias.data<float>(),
+         .scoring = Scoring::kSoftmax,
+         .method = TopkMethod::kGroupLimitedGreedy,
+         .num_groups = 8,
+         .topk_group = 3,
+         .top_k = 6,
          .norm_topk_prob = false},
     };
     for (Isa i : available_isas()) {

@@ -15,9 +15,9 @@ struct KvPool {
     int width = 576;
 };
 
-// Where a row lives: slot = block · page_size + offset in the block. A negative slot is skipped (the row
-// belongs to another cp rank).
-// rows: [n, width] of the pool's type; slots: [n], no slot twice.
+// Where a row lives: slot = block · page_size + offset in the block. A negative slot is skipped
+// (the row belongs to another cp rank). rows: [n, width] of the pool's type; slots: [n], no slot
+// twice.
 void kv_write(Stream& stream, const KvPool& pool, ConstView rows, const int64_t* slots);
 // out: [n, width] of the pool's type.
 void kv_read(Stream& stream, const KvPool& pool, const int64_t* slots, View out);

@@ -1,10 +1,10 @@
 // linear: y = x · Wᵀ, with weights packed once at load.
 //
-// Arithmetic. In bfloat16 each weight is bf16(value · scale), rounded once, whether that is done when
-// packing or from FP8 in each call: FP8 storage is a choice of memory and bandwidth, never of result.
-// In float32 each weight is f32(value · scale). Products are added in fp32 in an order that depends on
-// K and the instruction set alone: a row's result does not depend on the other rows, on their number or
-// on the threads. y is rounded once, when it is bfloat16.
+// Arithmetic. In bfloat16 each weight is bf16(value · scale), rounded once, whether that is done
+// when packing or from FP8 in each call: FP8 storage is a choice of memory and bandwidth, never of
+// result. In float32 each weight is f32(value · scale). Products are added in fp32 in an order that
+// depends on K and the instruction set alone: a row's result does not depend on the other rows, on
+// their number or on the threads. y is rounded once, when it is bfloat16.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ class LinearWeight {
 
     int64_t n() const { return n_; }
     int64_t k() const { return k_; }
-    DType compute() const { return compute_; }    // type of x
-    DType storage() const { return storage_; }    // compute, or kF8E4M3
+    DType compute() const { return compute_; }  // type of x
+    DType storage() const { return storage_; }  // compute, or kF8E4M3
     size_t num_bytes() const { return data_.size() + scales_.size(); }
     bool empty() const { return n_ == 0; }
 
@@ -73,7 +73,7 @@ struct LinearTask {
     ConstView x;                      // [M, K] compute type
     const int32_t* x_rows = nullptr;  // [y.rows] row of x for each row of y; null: the same row
     const LinearWeight* w = nullptr;  // [N, K]
-    View y;                           // [M, N] compute type or float32; overlaps nothing that is read
+    View y;  // [M, N] compute type or float32; overlaps nothing that is read
 };
 
 void linear(Stream& stream, const LinearTask& task);

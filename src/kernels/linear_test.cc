@@ -30,8 +30,8 @@ struct Checkpoint {
         return LinearSource::whole(bytes.data(), DType::kF8E4M3, rows, cols, scales.data());
     }
     float value(int64_t r, int64_t c, DType compute) const {
-        const float v = f32_from_f8e4m3(bytes[r * cols + c]) *
-                        scales[r / 128 * ((cols + 127) / 128) + c / 128];
+        const float v =
+            f32_from_f8e4m3(bytes[r * cols + c]) * scales[r / 128 * ((cols + 127) / 128) + c / 128];
         return compute == DType::kBF16 ? f32_from_bf16(bf16_from_f32(v)) : v;
     }
 };
@@ -48,7 +48,7 @@ TEST(Linear, AgreesWithDoublesOnSlices) {
         int64_t m, row_begin, row_end, col_begin, col_end;
         bool transpose;
     };
-    const Case cases[] = {{1, 0, 300, 0, 257, false},   {5, 64, 192, 64, 200, false},
+    const Case cases[] = {{1, 0, 300, 0, 257, false},    {5, 64, 192, 64, 200, false},
                           {33, 100, 131, 1, 256, false}, {17, 3, 260, 10, 42, true},
                           {3, 0, 1, 0, 1, false},        {40, 7, 250, 2, 139, true}};
     const Checkpoint checkpoint(300, 257, 1);
@@ -85,7 +85,8 @@ TEST(Linear, KeptFp8GivesTheBitsOfExpanded) {
     for_each_isa_and_type([&](DType type) {
         LinearSource s = checkpoint.source();
         s.row_begin = 9, s.col_begin = 62;
-        const LinearWeight kept = pack_linear(s, type, true), expanded = pack_linear(s, type, false);
+        const LinearWeight kept = pack_linear(s, type, true),
+                           expanded = pack_linear(s, type, false);
         EXPECT_EQ(kept.storage(), DType::kF8E4M3);
         EXPECT_EQ(expanded.storage(), type);
         EXPECT_LT(kept.num_bytes(), expanded.num_bytes());
@@ -103,10 +104,10 @@ TEST(Linear, ExpandsEveryFp8ValueAsDefined) {
     for (int i = 0; i < 256; ++i) bytes[i] = static_cast<uint8_t>(i);
     const float scale = 0.0117f;
     for_each_isa_and_type([&](DType type) {
-        const LinearWeight w = pack_linear(
-            LinearSource{bytes.data(), DType::kF8E4M3, 256, 1, std::vector{scale, scale}.data(), 0, 256,
-                         0, 1, false},
-            type, true);
+        const LinearWeight w =
+            pack_linear(LinearSource{bytes.data(), DType::kF8E4M3, 256, 1,
+                                     std::vector{scale, scale}.data(), 0, 256, 0, 1, false},
+                        type, true);
         Tensor x(type, 1, 1);
         put(x.view(), 0, 0, 1.0f);
         const Tensor y = product(x.view(), w, DType::kF32);
@@ -163,8 +164,7 @@ TEST(Linear, GroupedGathersAndWritesStridedColumns) {
         Tensor y(DType::kF32, 5, 100), z(DType::kF32, 5, 80);
         Stream stream(&pool);
         const LinearTask tasks[] = {{x, rows, &wa, y.view().slice_cols(0, 48)},
-                                    {x, rows, &wb, y.view().slice_cols(48, 80)}
-};
+                                    {x, rows, &wb, y.view().slice_cols(48, 80)}};
         linear_grouped(stream, tasks);
         linear(stream, {x, rows, &stacked, z.view()});
         EXPECT_TRUE(same_bits(y.view().slice_cols(0, 80), z.view()));

@@ -30,8 +30,9 @@ struct RopeParams {
 double yarn_mscale(double factor, double mscale);
 
 // The cosines and sines of each position below max_position, in float32, times the attention factor
-// yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim). angle = position · frequency in fp32,
-// as the reference has it. 4 · dim bytes a position, filled when first asked for; share one. Any thread.
+// yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim). angle = position · frequency
+// in fp32, as the reference has it. 4 · dim bytes a position, filled when first asked for; share
+// one. Any thread.
 class RopeTable {
   public:
     RopeTable(const RopeParams& params, int64_t max_position);
@@ -59,8 +60,8 @@ class RopeTable {
 };
 
 // Rotates, in each row of x [rows, num_heads · head_stride], the dim values that begin at
-// head · head_stride + offset, for each head. x: float32 or bfloat16, in place; fp32 inside, rounded
-// once. positions: [rows], each in [0, max_position).
+// head · head_stride + offset, for each head. x: float32 or bfloat16, in place; fp32 inside,
+// rounded once. positions: [rows], each in [0, max_position).
 struct RopeArgs {
     View x;
     const int32_t* positions = nullptr;
@@ -70,8 +71,9 @@ struct RopeArgs {
 };
 void rope(Stream& stream, const RopeTable& table, const RopeArgs& args);
 
-// The same from x to y: head h of row i is read at x, (h · head_stride + offset), and its dim values
-// are written at y, (h · y_head_stride + y_offset). Used to place q_pe and k_pe beside the latents.
+// The same from x to y: head h of row i is read at x, (h · head_stride + offset), and its dim
+// values are written at y, (h · y_head_stride + y_offset). Used to place q_pe and k_pe beside the
+// latents.
 void rope_to(Stream& stream, const RopeTable& table, const RopeArgs& args, View y,
              int64_t y_head_stride, int64_t y_offset);
 

@@ -21,8 +21,8 @@ void copy_rows(Stream& stream, ConstView x, View out);
 // out = round(parts[0] + parts[1] + …), fp32, in order. At least one part; out may be one of them.
 void sum_rows(Stream& stream, std::span<const ConstView> parts, View out);
 
-// y[i] += weight · x[j], fp32, for the (row of x, weight) pairs of each row of y in their order; y is
-// float32 or bfloat16, rounded once after its last pair, or, with overwrite, begins at 0.
+// y[i] += weight · x[j], fp32, for the (row of x, weight) pairs of each row of y in their order; y
+// is float32 or bfloat16, rounded once after its last pair, or, with overwrite, begins at 0.
 struct WeightedRow {
     int32_t row = 0;  // of x
     float weight = 0.0f;

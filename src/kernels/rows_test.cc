@@ -17,7 +17,8 @@ TEST(Norm, AgreesWithDoublesAndFusesExactly) {
     for_each_isa_and_type([&](DType type) {
         for (int64_t cols : {1, 15, 16, 64, 100, 257, 576}) {
             const Tensor x = random_tensor(type, 5, cols, 1, 3.0f),
-                         a = random_tensor(DType::kF32, 5, cols, 2), b = random_tensor(type, 5, cols, 3),
+                         a = random_tensor(DType::kF32, 5, cols, 2),
+                         b = random_tensor(type, 5, cols, 3),
                          weight = random_tensor(DType::kF32, 1, cols, 4);
             Tensor y(type, 5, cols), want(DType::kF32, 5, cols);
             ThreadPool pool({.num_workers = 1});
@@ -54,7 +55,8 @@ TEST(Norm, AgreesWithDoublesAndFusesExactly) {
 
 TEST(Activation, AgreesWithDoublesFarFromZeroToo) {
     for_each_isa_and_type([&](DType type) {
-        Tensor x = random_tensor(type, 9, 2 * 37, 1, 20.0f), y(type, 9, 37), want(DType::kF32, 9, 37);
+        Tensor x = random_tensor(type, 9, 2 * 37, 1, 20.0f), y(type, 9, 37),
+               want(DType::kF32, 9, 37);
         put(x.view(), 0, 0, -200.0f), put(x.view(), 0, 1, 200.0f), put(x.view(), 0, 2, 0.0f);
         Stream stream;
         silu_mul(stream, x.view(), y.view());
@@ -93,16 +95,19 @@ TEST(Rope, RotatesAdjacentPairsWithYarn) {
     for_each_isa_and_type([&](DType type) {
         const int64_t head = 64 + 10;
         const Tensor x = random_tensor(type, 4, 3 * head, 1);
-        Tensor y = random_tensor(type, 4, 3 * head, 1), placed(type, 4, 3 * 100), want(DType::kF32, 4, 3 * head);
+        Tensor y = random_tensor(type, 4, 3 * head, 1), placed(type, 4, 3 * 100),
+               want(DType::kF32, 4, 3 * head);
         const int32_t positions[] = {0, 1, 777, 4999};
         copy_rows(*std::make_unique<Stream>(), x.view(), want.view());
         for (int64_t i = 0; i < 4; ++i)
             for (int h = 0; h < 3; ++h)
                 for (int p = 0; p < 32; ++p) {
                     const int64_t j = h * head + 10 + 2 * p;
-                    const double angle = static_cast<float>(positions[i]) * static_cast<float>(frequency(p));
+                    const double angle =
+                        static_cast<float>(positions[i]) * static_cast<float>(frequency(p));
                     const double a = get(x.view(), i, j), b = get(x.view(), i, j + 1);
-                    put(want.view(), i, j, static_cast<float>(a * std::cos(angle) - b * std::sin(angle)));
+                    put(want.view(), i, j,
+                        static_cast<float>(a * std::cos(angle) - b * std::sin(angle)));
                     put(want.view(), i, j + 1,
                         static_cast<float>(a * std::sin(angle) + b * std::cos(angle)));
                 }
@@ -115,12 +120,14 @@ TEST(Rope, RotatesAdjacentPairsWithYarn) {
         for (int h = 0; h < 3; ++h)
             EXPECT_TRUE(same_bits(y.view().slice_cols(h * head + 10, (h + 1) * head),
                                   placed.view().slice_cols(h * 100 + 36, (h + 1) * 100)));
-        EXPECT_TRUE(same_bits(y.view().slice_rows(0, 1), x.view().slice_rows(0, 1))) << "position 0";
+        EXPECT_TRUE(same_bits(y.view().slice_rows(0, 1), x.view().slice_rows(0, 1)))
+            << "position 0";
     });
 }
 
 TEST(Rope, AttentionFactorAndPlainFrequencies) {
-    const RopeTable scaled({.dim = 2, .yarn = true, .factor = 40, .mscale = 1, .mscale_all_dim = 0}, 4);
+    const RopeTable scaled({.dim = 2, .yarn = true, .factor = 40, .mscale = 1, .mscale_all_dim = 0},
+                           4);
     EXPECT_NEAR(scaled.cos_sin(0)[0], 0.1 * std::log(40) + 1, 1e-6);
     const RopeTable plain({.dim = 4, .theta = 100}, 4);
     EXPECT_NEAR(plain.cos_sin(3)[1], std::sin(3.0), 1e-6);
@@ -158,7 +165,9 @@ TEST(Rows, CastKeepsNanAndInfinityOnEveryIsa) {
         copy_rows(stream, x.view(), y.view());
         EXPECT_TRUE(std::isnan(get(y.view(), 0, 0)) && std::isnan(get(y.view(), 0, 1)));
         EXPECT_TRUE(std::isinf(get(y.view(), 0, 16)));
-        if (type == DType::kBF16) EXPECT_EQ(get(y.view(), 0, 2), 1.0f);
+        if (type == DType::kBF16) {
+            EXPECT_EQ(get(y.view(), 0, 2), 1.0f);
+        }
     });
 }
 

@@ -11,24 +11,34 @@ enum class DType : uint8_t { kF32, kBF16, kF8E4M3, kI32, kI64, kU8 };
 
 constexpr size_t size_of(DType dtype) {
     switch (dtype) {
-        case DType::kI64: return 8;
+        case DType::kI64:
+            return 8;
         case DType::kF32:
-        case DType::kI32: return 4;
-        case DType::kBF16: return 2;
+        case DType::kI32:
+            return 4;
+        case DType::kBF16:
+            return 2;
         case DType::kF8E4M3:
-        case DType::kU8: return 1;
+        case DType::kU8:
+            return 1;
     }
     return 0;
 }
 
 constexpr const char* name_of(DType dtype) {
     switch (dtype) {
-        case DType::kF32: return "float32";
-        case DType::kBF16: return "bfloat16";
-        case DType::kF8E4M3: return "float8_e4m3";
-        case DType::kI32: return "int32";
-        case DType::kI64: return "int64";
-        case DType::kU8: return "uint8";
+        case DType::kF32:
+            return "float32";
+        case DType::kBF16:
+            return "bfloat16";
+        case DType::kF8E4M3:
+            return "float8_e4m3";
+        case DType::kI32:
+            return "int32";
+        case DType::kI64:
+            return "int64";
+        case DType::kU8:
+            return "uint8";
     }
     return "?";
 }

@@ -1,7 +1,7 @@
-// KvPool: the KV cache memory of one attention rank, or of the ranks of a process that hold the same
-// latents (the tp ranks of a replica on a CPU): per layer [num_blocks, page_size, width] in the
-// compute type, so that a run of blocks of one layer is one contiguous copy. Pages of memory that
-// were never written cost nothing. Who may write a block when is the owner's business.
+// KvPool: the KV cache memory of one attention rank, or of the ranks of a process that hold the
+// same latents (the tp ranks of a replica on a CPU): per layer [num_blocks, page_size, width] in
+// the compute type, so that a run of blocks of one layer is one contiguous copy. Pages of memory
+// that were never written cost nothing. Who may write a block when is the owner's business.
 #pragma once
 
 #include <cstdint>

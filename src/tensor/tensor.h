@@ -10,7 +10,9 @@ class Tensor {
   public:
     Tensor() = default;
     Tensor(DType dtype, int64_t rows, int64_t cols)
-        : buffer_(static_cast<size_t>(rows * cols) * size_of(dtype)), dtype_(dtype), rows_(rows),
+        : buffer_(static_cast<size_t>(rows * cols) * size_of(dtype)),
+          dtype_(dtype),
+          rows_(rows),
           cols_(cols) {}
 
     DType dtype() const { return dtype_; }

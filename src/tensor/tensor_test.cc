@@ -13,9 +13,15 @@ TEST(DType, Bfloat16RoundsToNearestEven) {
         uint32_t f32;
         uint16_t bf16;
     };
-    for (const Case& c : {Case{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81},
-                          {0x3f818000, 0x3f82}, {0xbf7fffff, 0xbf80}, {0x7f7fffff, 0x7f80},
-                          {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x00000001, 0x0000},
+    for (const Case& c : {Case{0x3f800000, 0x3f80},
+                          {0x3f808000, 0x3f80},
+                          {0x3f808001, 0x3f81},
+                          {0x3f818000, 0x3f82},
+                          {0xbf7fffff, 0xbf80},
+                          {0x7f7fffff, 0x7f80},
+                          {0x7f800000, 0x7f80},
+                          {0xff800000, 0xff80},
+                          {0x00000001, 0x0000},
                           {0x00018000, 0x0002}})
         EXPECT_EQ(bf16_from_f32(std::bit_cast<float>(c.f32)), c.bf16) << std::hex << c.f32;
     EXPECT_TRUE(std::isnan(f32_from_bf16(bf16_from_f32(std::bit_cast<float>(0x7f800001u)))));

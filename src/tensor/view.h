@@ -1,5 +1,5 @@
-// View and ConstView: a two-dimensional row-major window on memory that somebody else owns. Rows may
-// be further apart than they are long. Passed by value; says nothing about lifetime or device.
+// View and ConstView: a two-dimensional row-major window on memory that somebody else owns. Rows
+// may be further apart than they are long. Passed by value; says nothing about lifetime or device.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +22,24 @@ struct BasicView {
     BasicView() = default;
     template <typename Void>  // void* or const void*
     BasicView(Void* address, DType type, int64_t num_rows, int64_t num_cols, int64_t stride)
-        : data(static_cast<Byte*>(address)), dtype(type), rows(num_rows), cols(num_cols),
+        : data(static_cast<Byte*>(address)),
+          dtype(type),
+          rows(num_rows),
+          cols(num_cols),
           row_stride(stride) {}
     template <typename Void>
     BasicView(Void* address, DType type, int64_t num_rows, int64_t num_cols)
         : BasicView(address, type, num_rows, num_cols, num_cols) {}
     template <typename Other>  // NOLINTNEXTLINE: a View is a ConstView
-        requires(std::is_same_v<Other, std::byte> && !std::is_same_v<Byte, std::byte>)
-    BasicView(const BasicView<Other>& other)
+    requires(std::is_same_v<Other, std::byte> && !std::is_same_v<Byte, std::byte>)
+        BasicView(const BasicView<Other>& other)
         : BasicView(other.data, other.dtype, other.rows, other.cols, other.row_stride) {}
 
     bool empty() const { return rows == 0 || cols == 0; }
     bool contiguous() const { return row_stride == cols || rows <= 1; }
-    Byte* row(int64_t i) const { return data + i * row_stride * static_cast<int64_t>(size_of(dtype)); }
+    Byte* row(int64_t i) const {
+        return data + i * row_stride * static_cast<int64_t>(size_of(dtype));
+    }
     // The address of row i as elements of T, which must have dtype's size.
     template <typename T>
     auto* row_as(int64_t i) const {

@@ -41,8 +41,8 @@ struct ExpertRun {
     void compute();
 };
 
-// Counting sort. Rows are visited in order, so the lines of an expert are in ascending row, and those of
-// a row come out in ascending expert.
+// Counting sort. Rows are visited in order, so the lines of an expert are in ascending row, and
+// those of a row come out in ascending expert.
 void ExpertRun::sort() {
     const int64_t num_rows = args.x.rows;
     const int num_experts = static_cast<int>(args.experts.size());
@@ -94,11 +94,9 @@ void ExpertRun::compute() {
             tasks[count++] = {product.slice_rows(first[e], first[e + 1]), nullptr,
                               &args.experts[e].down, result.slice_rows(first[e], first[e + 1])};
     linear_grouped(stream, {tasks, count});
-    accumulate_rows(stream, {.x = result,
-                             .offsets = args.offsets,
-                             .pairs = lines,
-                             .y = args.out,
-                             .overwrite = true});
+    accumulate_rows(
+        stream,
+        {.x = result, .offsets = args.offsets, .pairs = lines, .y = args.out, .overwrite = true});
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ void keep_best_groups(const GateArgs& args, std::span<float> choice) {
     float scores[kMaxExpertGroups];
     bool kept[kMaxExpertGroups] = {};
     for (int g = 0; g < args.num_groups; ++g)
-        scores[g] = group_score(choice.subspan(g * size, size), args.method == TopkMethod::kNoauxTc);
+        scores[g] =
+            group_score(choice.subspan(g * size, size), args.method == TopkMethod::kNoauxTc);
     for (int i = 0; i < args.topk_group; ++i) {
         const int g = best_of({scores, static_cast<size_t>(args.num_groups)});
         kept[g] = true;
@@ -51,7 +52,8 @@ void keep_best_groups(const GateArgs& args, std::span<float> choice) {
         if (!kept[g]) std::ranges::fill(choice.subspan(g * size, size), kNever);
 }
 
-void score_row(const CpuOps& op, const GateArgs& args, const float* logits, std::span<float> scores) {
+void score_row(const CpuOps& op, const GateArgs& args, const float* logits,
+               std::span<float> scores) {
     const int64_t n = static_cast<int64_t>(scores.size());
     if (args.scoring == Scoring::kSigmoid) {
         op.sigmoid(logits, n, scores.data());

@@ -1,7 +1,7 @@
 // Matrix loops for sixteen lanes of any width. Included once by each instruction set's unit.
 //
-// Every output element has one accumulator that takes its products in ascending k, whatever the number
-// of rows or panels computed beside it.
+// Every output element has one accumulator that takes its products in ascending k, whatever the
+// number of rows or panels computed beside it.
 #pragma once
 
 #include <utility>
@@ -76,8 +76,8 @@ AERIE_INLINE void multiply(const float* const* x, PanelMatrix<float> w, int64_t 
     for (int64_t i = 0; i < k; ++i) {
         F16 b[NP];
         unroll<NP>([&](auto p) AERIE_LAMBDA {
-            b[p] = load(reinterpret_cast<const float*>(w.data + p * w.panel_stride +
-                                                       i * w.k_stride));
+            b[p] =
+                load(reinterpret_cast<const float*>(w.data + p * w.panel_stride + i * w.k_stride));
         });
         unroll<MR>([&](auto m) AERIE_LAMBDA {
             const F16 a = set1(x[m][i]);
@@ -92,8 +92,8 @@ AERIE_INLINE void multiply(const uint16_t* const* x, PanelMatrix<uint16_t> w, in
     auto step = [&](int64_t r, bool whole) AERIE_LAMBDA {
         Pairs b[NP];
         unroll<NP>([&](auto p) AERIE_LAMBDA {
-            b[p] = load_pairs(reinterpret_cast<const uint16_t*>(w.data + p * w.panel_stride) +
-                              r * 32);
+            b[p] =
+                load_pairs(reinterpret_cast<const uint16_t*>(w.data + p * w.panel_stride) + r * 32);
         });
         unroll<MR>([&](auto m) AERIE_LAMBDA {
             uint32_t pair = 0;
@@ -197,8 +197,8 @@ void dequant_panel_f32(const DequantPanel& d) {
 }
 
 #if defined(__AVX512BF16__)
-// Two rows of pairs' worth, 32 values: e4m3 has float16's fields with the exponent 8 lower, so it becomes that by
-// moving bits, and the scales passed in are 256 times larger.
+// Two rows of pairs' worth, 32 values: e4m3 has float16's fields with the exponent 8 lower, so it
+// becomes that by moving bits, and the scales passed in are 256 times larger.
 AERIE_INLINE void dequant_32(const uint8_t* x, __m512 low, __m512 high, uint16_t* out) {
     const __m512i v = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)x));
     const __m512i magnitude = _mm512_and_si512(_mm512_slli_epi16(v, 7), _mm512_set1_epi16(0x3f80));

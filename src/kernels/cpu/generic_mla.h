@@ -1,6 +1,6 @@
-// One tile of absorbed attention for sixteen lanes of any width: a lane is a (row, head) column. Included
-// once by each instruction set's unit. Scores are computed transposed, [token][column], so that the KV
-// rows are read as they lie and the softmax of a column stays in its lane.
+// One tile of absorbed attention for sixteen lanes of any width: a lane is a (row, head) column.
+// Included once by each instruction set's unit. Scores are computed transposed, [token][column], so
+// that the KV rows are read as they lie and the softmax of a column stays in its lane.
 #pragma once
 
 #include "kernels/cpu/generic_linear.h"
@@ -76,9 +76,8 @@ AERIE_INLINE void value_rows(const MlaTile& t, MlaGroup& g, const T* probabiliti
     });
     multiply<MR, NP>(x, v, tokens, acc);
     unroll<MR>([&](auto m) AERIE_LAMBDA {
-        unroll<NP>([&](auto p) AERIE_LAMBDA {
-            store(g.acc + (n + p * 16 + col + m) * 16, acc[m][p]);
-        });
+        unroll<NP>([&](auto p)
+                       AERIE_LAMBDA { store(g.acc + (n + p * 16 + col + m) * 16, acc[m][p]); });
     });
 }
 
@@ -99,14 +98,14 @@ AERIE_INLINE void value_tile(const MlaTile& t, MlaGroup& g, const T* probabiliti
 // Latents of the tile as a [tokens][latent] matrix; what is past num_tokens is zero.
 void copy_values(const MlaTile& t, float* out) {
     for (int i = 0; i < t.num_tokens; ++i)
-        __builtin_memcpy(out + i * t.latent,
-                         static_cast<const float*>(t.runs[i / kMlaRunTokens]) +
-                             i % kMlaRunTokens * t.width,
-                         t.latent * sizeof(float));
+        __builtin_memcpy(
+            out + i * t.latent,
+            static_cast<const float*>(t.runs[i / kMlaRunTokens]) + i % kMlaRunTokens * t.width,
+            t.latent * sizeof(float));
 }
 
-// [latent / 16] panels of [pairs of tokens][16][2]; pairs beyond the tokens are zero up to a multiple
-// of 16 pairs.
+// [latent / 16] panels of [pairs of tokens][16][2]; pairs beyond the tokens are zero up to a
+// multiple of 16 pairs.
 void pack_values(const MlaTile& t, uint16_t* out) {
     for (int i = 0; i < (t.num_tokens + 31) / 32 * 32; i += 2) {
         const uint16_t* rows[2] = {nullptr, nullptr};
@@ -133,7 +132,8 @@ void mla_tile_f32_lanes(const MlaTile& t) {
         score_tile<float>(t, g, scores);
         store(factors, softmax_tile(t, g, scores));
         for (int c = 0; c < g.num_cols; ++c)
-            for (int j = 0; j < t.num_tokens; ++j) transposed[c * kMlaTile + j] = scores[j * 16 + c];
+            for (int j = 0; j < t.num_tokens; ++j)
+                transposed[c * kMlaTile + j] = scores[j * 16 + c];
         value_tile<float>(t, g, transposed, factors,
                           {reinterpret_cast<const char*>(values), 64, t.latent * 4}, t.num_tokens);
     }

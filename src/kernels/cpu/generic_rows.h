@@ -52,8 +52,7 @@ void rms_norm_row(RowIn in, const float* weight, float eps, int64_t cols, RowOut
         const float factor = 1.0f / __builtin_sqrtf(mean_square(x, cols) + eps);
         typed(out, [&](auto* y) {
             for (int64_t i = 0; i < cols; i += 16)
-                store_at(y, i, cols,
-                         load_at(x, i, cols) * set1(factor) * load_at(weight, i, cols));
+                store_at(y, i, cols, load_at(x, i, cols) * set1(factor) * load_at(weight, i, cols));
         });
     });
 }
@@ -78,8 +77,7 @@ void silu_mul_row(RowIn gate, RowIn up, int64_t cols, RowOut out) {
         typed(out, [&](auto* y) {
             for (int64_t i = 0; i < cols; i += 16) {
                 const F16 a = load_at(g, i, cols);
-                store_at(y, i, cols,
-                         a / (set1(1.0f) + exp(zero() - a)) * load_at(u, i, cols));
+                store_at(y, i, cols, a / (set1(1.0f) + exp(zero() - a)) * load_at(u, i, cols));
             }
         });
     });
@@ -92,8 +90,8 @@ void accumulate_row(RowIn in, int64_t x_stride, const PairOfRow* pairs, int num_
             for (int64_t i = 0; i < cols; i += 16) {
                 F16 total = overwrite ? zero() : load_at(y, i, cols);
                 for (int p = 0; p < num_pairs; ++p) {
-                    auto* row = reinterpret_cast<decltype(x)>(
-                        reinterpret_cast<const char*>(x) + pairs[p].row * x_stride);
+                    auto* row = reinterpret_cast<decltype(x)>(reinterpret_cast<const char*>(x) +
+                                                              pairs[p].row * x_stride);
                     total = total + set1(pairs[p].weight) * load_at(row, i, cols);
                 }
                 store_at(y, i, cols, total);

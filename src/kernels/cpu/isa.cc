@@ -27,23 +27,30 @@ bool has_amx_bf16() {
 
 bool detect(Isa isa) {
     switch (isa) {
-        case Isa::kPlain: return true;
-        case Isa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        case Isa::kPlain:
+            return true;
+        case Isa::kAvx2:
+            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         case Isa::kAvx512:
             return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                    __builtin_cpu_supports("avx512bf16");
-        case Isa::kAmx: return detect(Isa::kAvx512) && has_amx_bf16() && request_amx();
+        case Isa::kAmx:
+            return detect(Isa::kAvx512) && has_amx_bf16() && request_amx();
     }
     return false;
 }
 
 const CpuOps* ops_of(Isa isa) {
     switch (isa) {
-        case Isa::kPlain: return &plain_ops();
-        case Isa::kAvx2: return &avx2_ops();
-        case Isa::kAvx512: return &avx512_ops();
-        case Isa::kAmx: return &amx_ops();
+        case Isa::kPlain:
+            return &plain_ops();
+        case Isa::kAvx2:
+            return &avx2_ops();
+        case Isa::kAvx512:
+            return &avx512_ops();
+        case Isa::kAmx:
+            return &amx_ops();
     }
     return nullptr;
 }
@@ -55,10 +62,14 @@ std::atomic<const CpuOps*> current_ops{nullptr};
 
 const char* name_of(Isa isa) {
     switch (isa) {
-        case Isa::kPlain: return "plain";
-        case Isa::kAvx2: return "avx2";
-        case Isa::kAvx512: return "avx512";
-        case Isa::kAmx: return "amx";
+        case Isa::kPlain:
+            return "plain";
+        case Isa::kAvx2:
+            return "avx2";
+        case Isa::kAvx512:
+            return "avx512";
+        case Isa::kAmx:
+            return "amx";
     }
     return "?";
 }

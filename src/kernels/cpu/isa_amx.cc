@@ -1,5 +1,6 @@
-// AMX-BF16: the matrix loops in tiles of 16 × 16 results, 32 products deep. A result's products are added
-// in the same order whatever the number of rows in its tile. What is not bfloat16 is AVX512's.
+// AMX-BF16: the matrix loops in tiles of 16 × 16 results, 32 products deep. A result's products are
+// added in the same order whatever the number of rows in its tile. What is not bfloat16 is
+// AVX512's.
 #include <immintrin.h>
 
 #include "kernels/cpu/generic_mla.h"
@@ -30,8 +31,8 @@ struct alignas(64) TileConfig {
     }
 };
 
-// The intrinsics that load tiles do not tell the compiler that they read memory: this keeps stores before
-// and after them in place.
+// The intrinsics that load tiles do not tell the compiler that they read memory: this keeps stores
+// before and after them in place.
 AERIE_INLINE void memory_fence() { __asm__ volatile("" ::: "memory"); }
 
 // Scratch that an inner loop needs on its own thread. Plain memory that grows: no destructor to run
@@ -58,8 +59,7 @@ struct TileRows {
 
 TileRows tile_rows(const LinearBlock& b, int64_t row, int64_t rows, int64_t steps, Memory& memory) {
     const auto* x = static_cast<const char*>(b.x);
-    if (b.x_rows == nullptr && b.k % 32 == 0)
-        return {x + row * b.x_stride * 2, b.x_stride * 2};
+    if (b.x_rows == nullptr && b.k % 32 == 0) return {x + row * b.x_stride * 2, b.x_stride * 2};
     const int64_t stride = steps * 64;
     char* copy = memory.reserve(rows * stride);
     for (int64_t i = 0; i < rows; ++i) {
@@ -72,8 +72,8 @@ TileRows tile_rows(const LinearBlock& b, int64_t row, int64_t rows, int64_t step
 }
 
 // results [rows][cols] float32, 64 columns apart, to y.
-void write_results(const LinearBlock& b, const float* results, int64_t row, int64_t rows, int64_t col,
-                   int64_t cols) {
+void write_results(const LinearBlock& b, const float* results, int64_t row, int64_t rows,
+                   int64_t col, int64_t cols) {
     if (b.y_bf16 && cols % 32 == 0) {
         auto* y = static_cast<uint16_t*>(b.y) + row * b.y_stride + col;
         for (int64_t i = 0; i < rows; ++i, y += b.y_stride)
@@ -223,13 +223,16 @@ void linear_amx(const LinearBlock& b) {
     _tile_release();
 }
 
-// ---- attention -------------------------------------------------------------------------------------
+// ---- attention
+// -------------------------------------------------------------------------------------
 //
-// K is not repacked: scores are K · Qᵀ, with KV rows as the left operand. For the values, rows of two tokens
-// are interleaved, within 128-bit lanes because that is cheapest; so of 32 latents the first panel holds
-// 0-3, 8-11, 16-19, 24-27 and the second the others, and so does acc until finish_row_amx.
+// K is not repacked: scores are K · Qᵀ, with KV rows as the left operand. For the values, rows of
+// two tokens are interleaved, within 128-bit lanes because that is cheapest; so of 32 latents the
+// first panel holds 0-3, 8-11, 16-19, 24-27 and the second the others, and so does acc until
+// finish_row_amx.
 
-// Interleaved latents of some steps of 32 tokens: panels of [pairs of tokens][16][2], zero past num_tokens.
+// Interleaved latents of some steps of 32 tokens: panels of [pairs of tokens][16][2], zero past
+// num_tokens.
 struct Values {
     char* data;
     int64_t panel_bytes;
@@ -353,8 +356,8 @@ AERIE_INLINE void transpose(__m512i (&r)[16]) {
     unroll<16>([&](auto i) AERIE_LAMBDA { r[i] = t[i]; });
 }
 
-// probabilities [tokens][16] float32 → bfloat16, transposed: a tile [16 columns][32 tokens] for each step.
-// Tokens past num_tokens are zero.
+// probabilities [tokens][16] float32 → bfloat16, transposed: a tile [16 columns][32 tokens] for
+// each step. Tokens past num_tokens are zero.
 void transpose_probabilities(int num_tokens, const float* from, uint16_t* to) {
     const __m512i interleave =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
@@ -419,10 +422,11 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t*
     }
 }
 
-// The same for one group: kPanels panels of values, whose latents begin at n, and the steps [begin, end).
+// The same for one group: kPanels panels of values, whose latents begin at n, and the steps [begin,
+// end).
 template <int kPanels>
-AERIE_INLINE void value_steps(MlaGroup& g, const uint16_t* p, Values values, int n, int begin, int end,
-                              bool fresh) {
+AERIE_INLINE void value_steps(MlaGroup& g, const uint16_t* p, Values values, int n, int begin,
+                              int end, bool fresh) {
     static_assert(kPanels == 2 || kPanels == 4);
     memory_fence();
     float* acc = g.acc + n * 16;
@@ -464,8 +468,8 @@ AERIE_INLINE void value_steps(MlaGroup& g, const uint16_t* p, Values values, int
     memory_fence();
 }
 
-// A decode step has one group. Values are packed 64 latents by 128 tokens at a time and used while they are in
-// the first cache: packing them all would take more than twice as long.
+// A decode step has one group. Values are packed 64 latents by 128 tokens at a time and used while
+// they are in the first cache: packing them all would take more than twice as long.
 void value_tile_one(const MlaTile& t, MlaGroup& g, const uint16_t* p, char* memory) {
     constexpr int kSteps = 4;
     const int steps = (t.num_tokens + 31) / 32;
@@ -523,8 +527,8 @@ void mla_tile_amx(const MlaTile& t) {
         score_tile_one(t, t.groups[i], scores[0]);
         softmax(t.groups[i], 0);
         for (int n = 0; n < t.latent; n += 32)
-            value_steps<2>(t.groups[i], p[0], {v.data + n / 16 * v.panel_bytes, v.panel_bytes}, n, 0,
-                           steps, t.first);
+            value_steps<2>(t.groups[i], p[0], {v.data + n / 16 * v.panel_bytes, v.panel_bytes}, n,
+                           0, steps, t.first);
     }
     _tile_release();
 }
@@ -533,7 +537,8 @@ void finish_row_amx(const float* acc, float factor, int64_t latent, RowOut out) 
     const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
     for (int64_t n = 0; n < latent; n += 32) {
-        const __m512d first = _mm512_load_pd(acc + n * 16), second = _mm512_load_pd(acc + n * 16 + 256);
+        const __m512d first = _mm512_load_pd(acc + n * 16),
+                      second = _mm512_load_pd(acc + n * 16 + 256);
         F16 a, b;
         a.v[0] = (NativeF)_mm512_permutex2var_pd(first, low, second);
         b.v[0] = (NativeF)_mm512_permutex2var_pd(first, high, second);

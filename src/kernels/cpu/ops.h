@@ -1,6 +1,6 @@
-// The table of inner loops that each instruction set fills in. Plain structs and pointers only: this
-// header is compiled with every set's flags, so it must define no function that a linker could take
-// from one translation unit for another.
+// The table of inner loops that each instruction set fills in. Plain structs and pointers only:
+// this header is compiled with every set's flags, so it must define no function that a linker could
+// take from one translation unit for another.
 #pragma once
 
 #include <cstdint>
@@ -49,18 +49,18 @@ struct DequantPanel {
     void* out;            // bfloat16 or float32
 };
 
-inline constexpr int kMlaGroupCols = 16;    // columns = (row, head) pairs that are computed together
-inline constexpr int kMlaRunTokens = 16;    // tokens that must be contiguous in memory
-inline constexpr int kMlaTile = 256;     // tokens, at most
+inline constexpr int kMlaGroupCols = 16;  // columns = (row, head) pairs that are computed together
+inline constexpr int kMlaRunTokens = 16;  // tokens that must be contiguous in memory
+inline constexpr int kMlaTile = 256;      // tokens, at most
 inline constexpr int kMlaMaxRuns = kMlaTile / kMlaRunTokens;
 
 // One group of columns and what it has seen so far. All of it float32.
 struct MlaGroup {
-    const void* q;  // packed panel [latent + rope][16], compute type
-    int num_cols;   // the others are zero
-    float* max;     // [16] base-2, of scaled scores
-    float* sum;     // [16]
-    float* acc;     // [latent / 16][16 columns][16 latents]
+    const void* q;                 // packed panel [latent + rope][16], compute type
+    int num_cols;                  // the others are zero
+    float* max;                    // [16] base-2, of scaled scores
+    float* sum;                    // [16]
+    float* acc;                    // [latent / 16][16 columns][16 latents]
     int32_t limit[kMlaGroupCols];  // tokens of the tile that each column sees
 };
 
@@ -77,7 +77,8 @@ struct MlaTile {
 };
 
 inline constexpr int64_t kMlaScoreBytes = kMlaTile * kMlaGroupCols * 4;
-// Scores and probabilities of two groups, and the tile's KV in another order, with room between panels.
+// Scores and probabilities of two groups, and the tile's KV in another order, with room between
+// panels.
 constexpr int64_t mla_scratch_bytes(int width) {
     return 4 * kMlaScoreBytes + kMlaTile * static_cast<int64_t>(width) * 4 + 64 * width;
 }
@@ -102,8 +103,8 @@ struct CpuOps {
     void (*mla_tile_bf16)(const MlaTile&);
     // into = into joined with from; elementwise.
     void (*mla_merge)(MlaGroup& into, const MlaGroup& from, int latent);
-    // out [latent] = one column's acc · factor; acc points at the column's first 16 values. Which latents
-    // those are is the tile function's own choice.
+    // out [latent] = one column's acc · factor; acc points at the column's first 16 values. Which
+    // latents those are is the tile function's own choice.
     void (*mla_finish_f32)(const float* acc, float factor, int64_t latent, RowOut out);
     void (*mla_finish_bf16)(const float* acc, float factor, int64_t latent, RowOut out);
 };

@@ -28,16 +28,18 @@ float scale_at(const LinearSource& s, Place at) {
 float value_at(const LinearSource& s, Place at) {
     const int64_t i = at.row * s.cols + at.col;
     switch (s.dtype) {
-        case DType::kF8E4M3: return f32_from_f8e4m3(static_cast<const uint8_t*>(s.data)[i]);
-        case DType::kBF16: return f32_from_bf16(static_cast<const BF16*>(s.data)[i]);
-        default: return static_cast<const float*>(s.data)[i];
+        case DType::kF8E4M3:
+            return f32_from_f8e4m3(static_cast<const uint8_t*>(s.data)[i]);
+        case DType::kBF16:
+            return f32_from_bf16(static_cast<const BF16*>(s.data)[i]);
+        default:
+            return static_cast<const float*>(s.data)[i];
     }
 }
 
 // Position of (k, column of the panel) in a panel of the compute type.
 int64_t packed_index(DType compute, int64_t k, int64_t n) {
-    return compute == DType::kF32 ? k * kPanelCols + n
-                                  : k / 2 * 2 * kPanelCols + n * 2 + k % 2;
+    return compute == DType::kF32 ? k * kPanelCols + n : k / 2 * 2 * kPanelCols + n * 2 + k % 2;
 }
 
 // Copies column n of a panel as it is: T has the source's type, and that of the panel.
@@ -66,7 +68,8 @@ void convert_column(const LinearSource& s, int64_t n, DType compute, int64_t slo
 bool can_keep_fp8(std::span<const LinearSource> sources) {
     for (const LinearSource& s : sources) {
         const int64_t run = first_run(s);
-        if (s.dtype != DType::kF8E4M3 || run != first_run(sources[0]) || (run % 2 != 0 && run < s.k()))
+        if (s.dtype != DType::kF8E4M3 || run != first_run(sources[0]) ||
+            (run % 2 != 0 && run < s.k()))
             return false;
     }
     return true;

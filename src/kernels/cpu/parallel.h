@@ -8,10 +8,12 @@
 
 namespace aerie::kernels {
 
-// Below this many bytes moved (or as much time in arithmetic) a second thread costs more than it saves.
+// Below this many bytes moved (or as much time in arithmetic) a second thread costs more than it
+// saves.
 inline constexpr int64_t kGrainBytes = 32 << 10;
 
-// Calls fn(begin, end) over parts of [0, rows), each worth at least a grain where there are several.
+// Calls fn(begin, end) over parts of [0, rows), each worth at least a grain where there are
+// several.
 template <typename Fn>
 void parallel_rows(Stream& stream, int64_t rows, int64_t bytes_per_row, Fn&& fn) {
     if (rows <= 0) return;

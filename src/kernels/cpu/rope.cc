@@ -32,7 +32,8 @@ double yarn_mscale(double factor, double mscale) {
 }
 
 RopeTable::RopeTable(const RopeParams& params, int64_t max_position)
-    : dim_(params.dim), max_position_(max_position),
+    : dim_(params.dim),
+      max_position_(max_position),
       ready_(std::make_unique<std::atomic<bool>[]>((max_position + kFill - 1) / kFill)),
       table_(static_cast<size_t>(max_position * params.dim) * sizeof(float)) {
     CHECK(dim_ > 0 && dim_ % 2 == 0, "rope dim {}", dim_);
@@ -72,18 +73,18 @@ void rope_to(Stream& stream, const RopeTable& table, const RopeArgs& args, View 
     const auto at = [](auto view, int64_t row, int64_t i) {
         return view.row(row) + i * static_cast<int64_t>(size_of(view.dtype));
     };
-    parallel_rows(stream, y.rows, int64_t{16} * args.num_heads * table.dim(),
-                  [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                          const float* cos_sin = table.cos_sin(args.positions[i]);
-                          for (int h = 0; h < args.num_heads; ++h)
-                              op.rope({at(args.x, i, h * args.head_stride + args.offset),
-                                       args.x.dtype == DType::kBF16},
-                                      cos_sin, table.dim(),
-                                      {at(y, i, h * y_head_stride + y_offset),
-                                       y.dtype == DType::kBF16});
-                      }
-                  });
+    parallel_rows(
+        stream, y.rows, int64_t{16} * args.num_heads * table.dim(),
+        [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                const float* cos_sin = table.cos_sin(args.positions[i]);
+                for (int h = 0; h < args.num_heads; ++h)
+                    op.rope({at(args.x, i, h * args.head_stride + args.offset),
+                             args.x.dtype == DType::kBF16},
+                            cos_sin, table.dim(),
+                            {at(y, i, h * y_head_stride + y_offset), y.dtype == DType::kBF16});
+            }
+        });
 }
 
 void rope(Stream& stream, const RopeTable& table, const RopeArgs& args) {

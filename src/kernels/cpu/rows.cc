@@ -34,18 +34,20 @@ void copy_each(Stream& stream, ConstView x, View out, int64_t rows, From from, T
 }  // namespace
 
 void gather_rows(Stream& stream, ConstView table, const int32_t* ids, View out) {
-    copy_each(stream, table, out, out.rows, [&](int64_t i) { return ids[i]; },
-              [](int64_t i) { return i; });
+    copy_each(
+        stream, table, out, out.rows, [&](int64_t i) { return ids[i]; },
+        [](int64_t i) { return i; });
 }
 
 void scatter_rows(Stream& stream, ConstView x, const int32_t* ids, View out) {
-    copy_each(stream, x, out, x.rows, [](int64_t i) { return i; },
-              [&](int64_t i) { return ids[i]; });
+    copy_each(
+        stream, x, out, x.rows, [](int64_t i) { return i; }, [&](int64_t i) { return ids[i]; });
 }
 
 void copy_rows(Stream& stream, ConstView x, View out) {
     CHECK_EQ(x.rows, out.rows);
-    copy_each(stream, x, out, x.rows, [](int64_t i) { return i; }, [](int64_t i) { return i; });
+    copy_each(
+        stream, x, out, x.rows, [](int64_t i) { return i; }, [](int64_t i) { return i; });
 }
 
 void sum_rows(Stream& stream, std::span<const ConstView> parts, View out) {

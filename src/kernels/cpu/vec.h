@@ -1,5 +1,6 @@
-// Sixteen fp32 lanes on whatever the including translation unit's flags give, so that each kernel is
-// written once. Everything here has internal linkage: the same name means other code in each unit.
+// Sixteen fp32 lanes on whatever the including translation unit's flags give, so that each kernel
+// is written once. Everything here has internal linkage: the same name means other code in each
+// unit.
 #pragma once
 
 #include <immintrin.h>
@@ -60,8 +61,8 @@ AERIE_INLINE void store(uint16_t* y, F16 x) {
         const NativeU bits = (NativeU)x.v[p];
         const NativeU rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
         const NativeU nan = (bits >> 16) | 0x40u;
-        const NativeH h = __builtin_convertvector(
-            (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded, NativeH);
+        const NativeH h =
+            __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded, NativeH);
         __builtin_memcpy(y + p * kNative, &h, sizeof h);
     }
 }
