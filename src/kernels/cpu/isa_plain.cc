@@ -1,3 +1,4 @@
+#include "kernels/cpu/generic_dequant.h"
 #include "kernels/cpu/generic_linear.h"
 #include "kernels/cpu/generic_mla.h"
 #include "kernels/cpu/generic_rows.h"

@@ -9,6 +9,7 @@
 namespace aerie::kernels {
 namespace {
 
+constexpr int64_t kExpandBytes = 512 << 10;  // of expanded FP8 panels, in the second cache
 constexpr int64_t kMaxRows = 256;  // of one piece: what is reused from one panel to the next
 
 // A task cut into pieces [row parts × panel parts].
@@ -66,13 +67,13 @@ void run_piece(const CpuOps& op, const LinearTask& t, const Cut& c, int64_t piec
         return;
     }
     // FP8: a few panels at a time, expanded where the multiplication finds them in a near cache.
-    constexpr int64_t kExpand = 2;
+    const int64_t at_once = block.panel_stride <= kExpandBytes / 4 ? 4 : 2;
     auto* memory = static_cast<std::byte*>(
-        expanded.reserve(static_cast<size_t>(kExpand * block.panel_stride)));
+        expanded.reserve(static_cast<size_t>(at_once * block.panel_stride)));
     const int64_t last = block.n;
     std::byte* y = static_cast<std::byte*>(block.y);
-    for (int64_t p = 0; p < panels; p += kExpand) {
-        const int64_t here = std::min(kExpand, panels - p);
+    for (int64_t p = 0; p < panels; p += at_once) {
+        const int64_t here = std::min(at_once, panels - p);
         for (int64_t i = 0; i < here; ++i)
             (f32 ? op.dequant_f32 : op.dequant_bf16)(
                 LinearPacking::dequant(w, panel + p + i, memory + i * block.panel_stride));
