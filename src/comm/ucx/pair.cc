@@ -10,9 +10,6 @@ namespace aerie::comm {
 namespace {
 
 constexpr unsigned kMessageId = 0;
-// Payloads up to here are copied through the transport's own buffers, larger ones are fetched by
-// the receiver once it has said where they go. See bench/comm for the crossing.
-constexpr size_t kEagerBytes = 8000;
 constexpr double kCloseLimitS = 0.2;
 
 }  // namespace

@@ -21,6 +21,12 @@ namespace aerie::comm {
 
 class Pair {
   public:
+    // Payloads up to here are copied through the transport's own segments, larger ones are fetched
+    // by the receiver once it has said where they go. UCX keeps lengths of segments in 16 bits.
+    static constexpr size_t kEagerBytes = 32 << 10;
+    static constexpr size_t kSegmentBytes = kEagerBytes + 1024;
+    static_assert(kSegmentBytes < 1 << 16);
+
     // What comes is delivered to `ports` as from `peer` with `peer_epoch`.
     static Result<std::unique_ptr<Pair>> make(const Ucx& ucx, ucp_context_h context, Ports& ports,
                                               int peer, uint32_t peer_epoch);

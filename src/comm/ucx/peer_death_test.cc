@@ -98,7 +98,8 @@ class PeerDeath : public testing::TestWithParam<const char*> {
         EXPECT_TRUE(eventually([&] { return self_->peer_epoch(1) == 0; }));
         EXPECT_FALSE(self_->send({1, 0}, text("x")).ok());
         EXPECT_TRUE(eventually([&] { return pending == 0; })) << pending;
-        EXPECT_EQ(inbox_.num_accepted, inbox_.num_delivered + inbox_.num_failed);
+        EXPECT_TRUE(eventually(
+            [&] { return inbox_.num_accepted == inbox_.num_delivered + inbox_.num_failed; }));
         if (!other_) {
             other_ = host(2, 1, GetParam());
             other_->open(0, &others_inbox_);

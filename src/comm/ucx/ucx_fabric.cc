@@ -30,6 +30,12 @@ Status UcxFabric::make_context() {
         options_.transports.empty() ? "sysv,cma,tcp" : options_.transports;
     const std::string devices = options_.devices.empty() ? listener_.interface() : options_.devices;
     std::vector<std::pair<const char*, std::string>> settings{{"TLS", transports}};
+    // One segment takes a whole eager message.
+    const std::string segment = std::to_string(Pair::kSegmentBytes);
+    for (const char* name : {"SYSV_SEG_SIZE", "POSIX_SEG_SIZE", "TCP_TX_SEG_SIZE"})
+        settings.emplace_back(name, segment);
+    for (const char* name : {"SYSV_RX_BUFS_GROW", "POSIX_RX_BUFS_GROW"})
+        settings.emplace_back(name, "64");  // as many as the queue is long; 512 would be 17 MB
     if (!devices.empty()) settings.emplace_back("NET_DEVICES", devices);
     if (options_.first_port > 0)
         settings.emplace_back("TCP_PORT_RANGE",
