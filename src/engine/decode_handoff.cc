@@ -47,12 +47,17 @@ class DecodeHandoff final : public KvHandoff {
 
     void receive(std::vector<TokenOut>& out) override {
         for (auto& event : side_->poll()) handle(event);
+        send_back_lost();
         out.insert(out.end(), told_.begin(), told_.end());
         told_.clear();
     }
 
     void planned(const schedule::Plan& plan, std::vector<TokenOut>& out) override {
-        for (const auto& retracted : plan.retracted) send_back(retracted);
+        for (const auto& retracted : plan.retracted) {
+            if (const auto known = requests_.find(retracted.id); known != requests_.end()) {
+                send_back(retracted, known->second.attempt + 1);
+            }
+        }
         make_offers();
         out.insert(out.end(), told_.begin(), told_.end());
         told_.clear();
@@ -72,6 +77,14 @@ class DecodeHandoff final : public KvHandoff {
         uint32_t attempt = 0;      // 0: not announced
         int prefill_replica = 0;   // of this attempt
         bool offered = false;      // the transfer holds its blocks
+    };
+
+    // A retracted request that a prefill replica is to compute again, and has not announced.
+    struct SentBack {
+        schedule::Retracted retracted;
+        uint32_t attempt;
+        int prefill_replica;
+        uint32_t epoch;  // of its host
     };
 
     void handle(transfer::DecodeEvent& event) {
@@ -94,6 +107,7 @@ class DecodeHandoff final : public KvHandoff {
         }
         known->second.attempt = event.attempt;
         known->second.prefill_replica = event.prefill_replica;
+        sent_back_.erase(event.id);
         scheduler_.announced(event.id);
     }
 
@@ -149,6 +163,10 @@ class DecodeHandoff final : public KvHandoff {
 
     void give_up(RequestId id, const std::string& why) {
         early_.erase(id);
+        if (const auto sent = sent_back_.find(id); sent != sent_back_.end()) {
+            side_->cancel(id, sent->second.attempt, sent->second.prefill_replica, why);
+            sent_back_.erase(sent);
+        }
         const auto known = requests_.find(id);
         if (known == requests_.end()) return;
         scheduler_.abort(id);
@@ -160,21 +178,35 @@ class DecodeHandoff final : public KvHandoff {
     }
 
     // Prompt and output so far become the prompt of a new attempt, on a prefill replica that lives.
-    void send_back(const schedule::Retracted& retracted) {
+    void send_back(const schedule::Retracted& retracted, uint32_t attempt) {
         const auto known = requests_.find(retracted.id);
         if (known == requests_.end()) return;
+        known->second.attempt = 0;
         Request again = known->second.request;
         again.prompt = retracted.tokens;
         for (size_t i = 0; i < num_prefill_; ++i) {
             again.prefill_replica =
                 static_cast<int>((known->second.request.prefill_replica + i) % num_prefill_);
-            if (fabric_->peer_epoch(prefill_nodes_[again.prefill_replica].node) == 0) continue;
-            if (side_->retract(again, known->second.attempt + 1, retracted.num_output)) {
-                known->second.attempt = 0;
-                return;
-            }
+            const int node = prefill_nodes_[again.prefill_replica].node;
+            const uint32_t epoch = fabric_->peer_epoch(node);
+            if (epoch == 0 || !side_->retract(again, attempt, retracted.num_output)) continue;
+            sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, epoch};
+            return;
         }
         fail(retracted.id, "the request was retracted and no prefill host lives to compute it again");
+    }
+
+    // The prefill host that had it is gone: another one, or its next life, computes it.
+    void send_back_lost() {
+        std::vector<SentBack> lost;
+        for (const auto& [id, sent] : sent_back_) {
+            const int node = prefill_nodes_[sent.prefill_replica].node;
+            if (fabric_->peer_epoch(node) != sent.epoch) lost.push_back(sent);
+        }
+        for (const SentBack& sent : lost) {
+            sent_back_.erase(sent.retracted.id);
+            send_back(sent.retracted, sent.attempt + 1);
+        }
     }
 
     void zero_first_block(RequestId id) {
@@ -194,6 +226,7 @@ class DecodeHandoff final : public KvHandoff {
     std::unique_ptr<transfer::DecodeSide> side_;
     std::unordered_map<RequestId, Known> requests_;
     std::unordered_map<RequestId, transfer::DecodeEvent> early_;      // announced, not yet known
+    std::unordered_map<RequestId, SentBack> sent_back_;
     std::deque<std::pair<RequestId, std::string>> tombstones_;        // cancelled, not yet known
     std::vector<TokenOut> told_;                                      // for the next publication
 };

@@ -67,7 +67,11 @@ class PrefillHandoff final : public KvHandoff {
 
     void handle(transfer::PrefillEvent& event) {
         using Kind = transfer::PrefillEvent::Kind;
-        if (event.kind == Kind::kRetracted) return take(event.request, event.attempt, event.num_output);
+        if (event.kind == Kind::kRetracted) {
+            // Its acknowledgement may be on its way still; all has arrived, or it could not run there.
+            if (attempts_.erase(event.id) > 0) scheduler_.release(event.id);
+            return take(event.request, event.attempt, event.num_output);
+        }
         const auto attempt = attempts_.find(event.id);
         if (attempt == attempts_.end() || attempt->second.number != event.attempt) return;
         switch (event.kind) {
