@@ -1,8 +1,10 @@
 #include "app/rank_host.h"
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/port_numbers.h"
+#include "config/environment.h"
 #include "model/attention_weights.h"
 #include "model/expert_weights.h"
 #include "model/model_support.h"
@@ -17,6 +19,16 @@ transfer::Pool transfer_pool(KvPool& pool) {
     out.page_size = pool.page_size();
     out.token_bytes = pool.block_bytes() / pool.page_size();
     return out;
+}
+
+Status plant_fault() {
+    const std::string name = test_fault_from_environment();
+    if (name.empty()) return {};
+    const auto fault = parse_fault(name);
+    if (!fault) return fault.error();
+    planted_fault = static_cast<int>(fault.value());
+    log_warning("AERIE_TEST_FAULT={}: answers are wrong on purpose", name);
+    return {};
 }
 
 }  // namespace
@@ -46,6 +58,7 @@ Result<std::unique_ptr<RankHost>> RankHost::start(const RankHostOptions& options
              static_cast<double>(host->weights_->held_bytes()) * 1e-6,
              host->weights_->description());
     host->weights_->close_source();
+    RETURN_IF_ERROR(plant_fault());
     host->run_threads();
     return host;
 }

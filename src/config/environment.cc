@@ -91,6 +91,8 @@ NodeIdentity identity_from_environment() {
     return identity;
 }
 
+std::string test_fault_from_environment() { return variable("AERIE_TEST_FAULT"); }
+
 Machine probe_machine() {
     return {.num_gpus = 0, .memory_free = memory_available(), .gpu_memory = 0};
 }

@@ -18,6 +18,9 @@ struct NodeIdentity {
 };
 NodeIdentity identity_from_environment();
 
+// AERIE_TEST_FAULT: the fault that tests plant (base/fault.h); empty: none.
+std::string test_fault_from_environment();
+
 // GPUs that this build can use, and the host memory that is free now (what the kernel calls
 // available, or what is left of the control group's limit where that is less).
 Machine probe_machine();
