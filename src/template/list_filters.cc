@@ -200,7 +200,8 @@ Value select(const FilterCall& call) {
 Value attribute_path(const Value& value, const Value& path) {
     if (path.is_integral()) return item(value, path);
     Value found = value;
-    for (std::string_view part : split_by(to_str(path), ".", -1)) {
+    const std::string text = to_str(path);
+    for (std::string_view part : split_by(text, ".", -1)) {
         const bool is_index = !part.empty() && part.size() < 10 &&
                               part.find_first_not_of("0123456789") == std::string_view::npos;
         found = item(found, is_index ? Value(int64_t{std::stoi(std::string(part))}) : Value(part));
