@@ -71,7 +71,7 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
     // Experts of the same process are computed by who waits for them.
     options.help = [this] {
         return std::any_of(experts_.begin(), experts_.end(),
-                           [](const auto& expert) { return expert->step(); });
+                           [](const auto& expert) { return expert->help(); });
     };
     return options;
 }

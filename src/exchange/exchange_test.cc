@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <mutex>
 #include <thread>
 
 #include "comm/port_numbers.h"
@@ -77,6 +78,7 @@ class FakeExperts {
                 }
             }
             rows_ += static_cast<int>(out.rows);
+            std::lock_guard lock(layers_mutex_);
             layers_.push_back(waiting.layer);
         }
         for (const Waiting& waiting : group) sides_[r]->reply(waiting);
@@ -94,6 +96,7 @@ class FakeExperts {
     std::vector<std::thread> threads_;
     std::atomic<bool> stopping_{false};
     std::atomic<int> rows_{0};
+    std::mutex layers_mutex_;
     std::vector<int> layers_;  // read where no thread runs
 };
 

@@ -114,6 +114,11 @@ class MailboxExpertSide final : public ExpertSide, comm::Receiver {
         changed_.notify_all();
     }
 
+    bool something_waits() override {
+        std::lock_guard lock(mutex_);
+        return num_waiting_ > 0;
+    }
+
   private:
     // comm::Receiver
     std::byte* accept(const comm::Incoming& message) override {
@@ -150,7 +155,7 @@ class MailboxExpertSide final : public ExpertSide, comm::Receiver {
             box.state = Mailbox::State::kArrived;
             ++num_waiting_;
         }
-        changed_.notify_one();
+        if (message.node != options_.fabric->node()) changed_.notify_one();
     }
 
     void failed(const comm::Incoming& message) override {

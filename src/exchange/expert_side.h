@@ -58,8 +58,11 @@ class ExpertSide {
 
     // Sleeps until something waits, or wake() was called, or the deadline. True where something
     // waits.
+    // What comes from the own process wakes nobody: the attention rank that sent it computes it itself
+    // when it waits (AttentionSideOptions::help), which saves two wake-ups a layer.
     virtual bool wait(TimePoint deadline) = 0;
     virtual void wake() = 0;
+    virtual bool something_waits() = 0;
 };
 
 // Opens the rank's port on the fabric; the fabric must outlive it.

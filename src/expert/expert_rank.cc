@@ -47,6 +47,13 @@ bool ExpertRank::step() {
     return true;
 }
 
+bool ExpertRank::help() {
+    const bool computed = step();
+    // Looked at after step() has let go: who came before found it busy, who comes later does not.
+    if (computed && side_->something_waits()) side_->wake();
+    return computed;
+}
+
 // One list of rows with their choices out of several microbatches. A single one stays where it is.
 void ExpertRank::gather(std::span<const exchange::Waiting> group) {
     rows_total_ = 0;

@@ -34,9 +34,11 @@ class ExpertRank {
     void run();
     void stop();  // any thread
 
-    // Computes one group if one waits and nobody else is at it; tells whether it did. Any thread: an
-    // attention rank of the same process helps while it waits, which saves two wake-ups a layer.
+    // Computes one group if one waits and nobody else is at it; tells whether it did. Any thread.
     bool step();
+    // The same for an attention rank of this process that waits. What came meanwhile from others, who
+    // found the rank busy, is left to the loop.
+    bool help();
 
     // Seconds since the loop last went round, for the watchdog.
     double idle_seconds() const;
