@@ -95,9 +95,9 @@ TEST_P(Exactness, NoWayOfRunningChangesABit) {
         {.name = "separated, 1 microbatch", .separated = true, .microbatches = 1},
         {.name = "separated, 2 microbatches", .separated = true, .microbatches = 2},
         {.name = "separated, 3 microbatches", .separated = true, .microbatches = 3},
-        {.name = "colocated, retracted", .separated = false, .tiny_pool = true},
     };
-    if (page_size == 16) {
+    if (page_size == 16) {  // in pages of 64 these answers hardly grow
+        ways.push_back({.name = "colocated, retracted", .separated = false, .tiny_pool = true});
         ways.push_back({.name = "colocated, chunk 16", .separated = false, .chunk = 16});
         ways.push_back({.name = "separated, chunk 16", .separated = true, .chunk = 16});
     }
