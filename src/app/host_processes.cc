@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 
@@ -23,13 +24,19 @@ control::SupervisorOptions supervisor_options(const LoadedConfig& loaded,
         options.hosts.push_back({node, control::host_label(loaded.placement, node)});
     }
     const int64_t card_memory = loaded.memory.card_memory;
-    options.arguments = [arguments, control, card_memory](int node, uint32_t epoch, int life_fd) {
+    // What the launcher has found out about the machine, the hosts take from it.
+    const bool given = std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+        return word.rfind("--device", 0) == 0;
+    });
+    const std::string device = given ? "" : name_of(loaded.config.device);
+    options.arguments = [arguments, control, card_memory, device](int node, uint32_t epoch, int life_fd) {
         std::vector<std::string> all = {"aerie",         "host",
                                         "--node",        std::to_string(node),
                                         "--epoch",       std::to_string(epoch),
                                         "--life-fd",     std::to_string(life_fd),
                                         "--control",     control,
                                         "--card-memory", std::to_string(card_memory)};
+        if (!device.empty()) all.insert(all.end(), {"--device", device});
         all.insert(all.end(), arguments.begin(), arguments.end());
         return all;
     };
