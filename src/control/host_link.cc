@@ -39,12 +39,11 @@ class HostLink::Impl {
     }
 
     void report_reached(std::vector<ReachedPeer> reached) {
-        {
-            std::lock_guard lock(mutex_);
-            reached_ = std::move(reached);
-            send_ready();
-        }
-        if (HostRuntime* host = runtime()) host->peers_changed();
+        std::lock_guard lock(mutex_);
+        reached_ = std::move(reached);
+        send_ready();
+        // With the lock held, so that nothing is called once stop() has returned.
+        if (runtime_ != nullptr) runtime_->peers_changed();
     }
 
     void report_failed(const std::string& rank, const std::string& why) {
@@ -72,6 +71,8 @@ class HostLink::Impl {
         stopping_ = true;
         uplink_->close();
         if (thread_.joinable()) thread_.join();
+        std::lock_guard lock(mutex_);
+        runtime_ = nullptr;
     }
 
   private:
