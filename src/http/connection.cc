@@ -57,14 +57,16 @@ void Connection::drain() {
     });
 }
 
+// Both are called by the exchange too, under its lock: where there is no self any more, the
+// destructor waits for that lock to detach.
 void Connection::cut() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
+    auto self = weak_from_this().lock();
+    if (self) asio::post(socket_.get_executor(), [self] { self->close(); });
 }
 
 void Connection::wake() {
     auto self = weak_from_this().lock();
-    if (!self) return;  // its end has begun and waits for the lock that is held here
-    asio::post(socket_.get_executor(), [self] { self->activity_.cancel(); });
+    if (self) asio::post(socket_.get_executor(), [self] { self->activity_.cancel(); });
 }
 
 void Connection::close() {

@@ -40,7 +40,7 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
     // Any thread.
     void start();
     void drain();  // close now where idle, else after the running request
-    void cut();    // close now
+    void cut() override;
     void wake() override;
     bool closes_after_this() const override { return context_.draining; }
 

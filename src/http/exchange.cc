@@ -89,8 +89,8 @@ bool Exchange::write(std::string_view bytes) {
     if (!started_ || finished_ || gone_ || cut_ || !waiter_) return false;
     if (bytes.empty() || options_.is_head) return true;
     if (output_.size() + num_taken_unsent_ + bytes.size() > options_.max_unsent_bytes) {
-        cut_ = true;  // the connection calls client_gone(), on its own thread
-        wake_waiter();
+        cut_ = true;
+        waiter_->cut();  // which calls client_gone(), on the I/O thread
         return false;
     }
     output_ += options_.is_http_1_0 ? std::string(bytes) : format_chunk(bytes);

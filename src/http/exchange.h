@@ -15,6 +15,7 @@ namespace aerie::http {
 class OutputWaiter {
   public:
     virtual void wake() = 0;  // there is something to take()
+    virtual void cut() = 0;   // close at once, in the middle of a write too
     virtual bool closes_after_this() const = 0;
 
   protected:
