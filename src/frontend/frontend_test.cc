@@ -351,11 +351,7 @@ TEST_F(FrontendTest, MetricsAreCounted) {
 }
 
 TEST_F(FrontendTest, StopFinishesWhatRunsAndRefusesWhatIsNew) {
-    start([](const Request&) {
-        Script script = says("slow text");
-        script.seconds_per_step = 0.1;
-        return script;
-    });
+    start([](const Request&) { return endless("slow text"); });
     http::TestClient running(frontend_->port());
     running.send(http::TestClient::post_text("/v1/chat/completions", chat_body()));
     ASSERT_TRUE(engine_->wait_requests(1));
@@ -364,6 +360,7 @@ TEST_F(FrontendTest, StopFinishesWhatRunsAndRefusesWhatIsNew) {
     while (get("/health").status == 200) {
     }
     EXPECT_EQ(post("/v1/chat/completions", chat_body()).status, 503);
+    engine_->end_all();
     const Json body = json(running.reply());
     stopper.join();
     EXPECT_EQ(choice(body)["message"]["content"], Json("slow text"));

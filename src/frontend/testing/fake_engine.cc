@@ -62,6 +62,12 @@ void FakeEngine::set_state(control::EngineState state) {
     state_ = std::move(state);
 }
 
+void FakeEngine::end_all() {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, request] : running_) request.script.never_ends = false;
+    changed_.notify_all();
+}
+
 std::vector<Request> FakeEngine::requests() const {
     std::lock_guard lock(mutex_);
     return requests_;

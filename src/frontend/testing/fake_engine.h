@@ -43,6 +43,7 @@ class FakeEngine final : public control::EngineClient {
     std::string collect_metrics(double limit_s) override;
 
     void set_state(control::EngineState state);
+    void end_all();  // what never ends ends now
     std::vector<Request> requests() const;  // in the order added
     bool wait_aborted(RequestId id, double limit_s = 5);
     bool wait_requests(size_t count, double limit_s = 5);
