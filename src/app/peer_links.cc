@@ -77,7 +77,9 @@ void PeerLinks::run() {
 bool PeerLinks::connect(const std::vector<control::Peer>& peers) {
     for (const control::Peer& peer : peers) {
         if (peer.epoch != 0) continue;
-        if (const uint32_t dead = fabric_.peer_epoch(peer.node)) fabric_.drop_peer(peer.node, dead);
+        // A newer life may have connected before this news of the old one's death was read.
+        const uint32_t connected = fabric_.peer_epoch(peer.node);
+        if (connected != 0 && connected <= peer.dead_epoch) fabric_.drop_peer(peer.node, connected);
     }
     bool complete = true;
     for (const control::Peer& peer : peers) {

@@ -107,7 +107,8 @@ class HostLink::Impl {
     void handle_peers(const proto::PeerTable& table) {
         std::vector<Peer> peers;
         for (const proto::Peer& peer : table.peers()) {
-            peers.push_back({peer.node(), peer.epoch(), peer.fabric_address()});
+            peers.push_back(
+                {peer.node(), peer.epoch(), peer.fabric_address(), peer.dead_epoch()});
         }
         peers_->peers(peers);
     }

@@ -27,8 +27,9 @@ struct HostIdentity {
 
 struct Peer {
     int node;
-    uint32_t epoch;  // 0: down, or not loaded: not to be connected
+    uint32_t epoch;  // 0: down
     std::string fabric_address;
+    uint32_t dead_epoch;  // of one that is down: its newest life that is known to be dead; 0: none
 };
 
 // A life of a peer from which a first message has come.

@@ -204,6 +204,7 @@ void Hub::Impl::broadcast_peers() {
             into.set_node(peer.node);
             into.set_epoch(peer.epoch);
             into.set_fabric_address(peer.fabric_address);
+            into.set_dead_epoch(peer.dead_epoch);
         }
         send(node, message);
     }

@@ -166,9 +166,11 @@ std::vector<Peer> Membership::peers_of(int n) const {
     std::vector<Peer> peers;
     for (const int other : nodes_[n].linked) {
         const Node& peer = nodes_[other];
-        const bool connect = loaded(n) && loaded(other);
-        peers.push_back({other, connect ? peer.epoch : 0,
-                         connect ? peer.fabric_address : std::string()});
+        if (!joined(other)) {
+            peers.push_back({other, 0, {}, peer.epoch});
+        } else if (loaded(n) && loaded(other)) {
+            peers.push_back({other, peer.epoch, peer.fabric_address, 0});
+        }
     }
     return peers;
 }

@@ -58,7 +58,8 @@ class Membership {
     int first_missing() const;
 
     // What a node is told of those it exchanges messages with. Two hosts are told of each other only
-    // when both are loaded: what is sent to ranks that do not listen yet is lost.
+    // when both are loaded: what is sent to ranks that do not listen yet is lost. Until then a live
+    // host is left out, for the other side may have connected first; a dead one is named at once.
     std::vector<Peer> peers_of(int node) const;
 
   private:
