@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "http/testing/test_client.h"
-#include "http/url.h"
 
 namespace aerie::http {
 namespace {
@@ -387,15 +386,6 @@ TEST(ServerStart, SaysWhyItCannotListen) {
     ASSERT_FALSE(second.ok());
     EXPECT_THAT(second.message(), HasSubstr("Address already in use"));
     EXPECT_THAT(second.message(), HasSubstr(std::to_string(options.port)));
-}
-
-TEST(Target, IsSplitAndDecoded) {
-    EXPECT_EQ(parse_target("/a%2fb?c%2f")->path, "/a/b");
-    EXPECT_EQ(parse_target("/a%2fb?c%2f")->query, "c%2f");
-    EXPECT_EQ(parse_target("http://host:1/x?y")->path, "/x");
-    EXPECT_EQ(parse_target("http://host")->path, "/");
-    EXPECT_EQ(parse_target("/a://b")->path, "/a://b");
-    EXPECT_FALSE(parse_target("/a%2").ok());
 }
 
 }  // namespace
