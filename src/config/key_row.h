@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <list>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -48,17 +49,18 @@ struct About {
     bool secret = false;
 };
 
-inline std::string kebab(std::string name) {
+// The name in kebab-case, as long as the process lives.
+inline const char* kebab(std::string name) {
+    static std::list<std::string> kept;
     std::replace(name.begin(), name.end(), '_', '-');
-    return name;
+    return kept.emplace_back(std::move(name)).c_str();
 }
 
 template <auto field>
 ConfigKey row(const char* section, const char* name, About about) {
     using Type = std::remove_cvref_t<decltype(field(std::declval<Config&>()))>;
     using Value = typename Unwrapped<Type>::type;
-    // Flags live as long as the table.
-    const char* flag = about.flag ? about.flag : (new std::string(kebab(name)))->c_str();
+    const char* flag = about.flag ? about.flag : kebab(name);
     return {.section = section,
             .name = name,
             .flag = flag,
