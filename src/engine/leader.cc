@@ -58,13 +58,23 @@ void Leader::receive() {
             arrived_[request->id] = Clock::now();
             handoff_->add(*request);
         } else {
-            const RequestId id = std::get<AbortRequest>(command).id;
-            handoff_->abort(id);
-            arrived_.erase(id);
-            hashes_.erase(id);
+            handoff_->abort(std::get<AbortRequest>(command).id);
         }
     }
     handoff_->receive(outbox_);
+    forget_ended();
+}
+
+// Requests may end in many ways before their first step or in the middle of a prompt. What is noted
+// of them goes once it outweighs what is noted of those that live.
+void Leader::forget_ended() {
+    constexpr size_t kSlack = 64;
+    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack) return;
+    const auto ended = [this](const auto& noted) { return scheduler_.find(noted.first) == nullptr; };
+    const auto counts = scheduler_.counts();
+    const size_t living = kSlack + 2 * static_cast<size_t>(counts.num_waiting + counts.num_running);
+    if (arrived_.size() > living) std::erase_if(arrived_, ended);
+    if (hashes_.size() > living) std::erase_if(hashes_, ended);
 }
 
 schedule::Plan Leader::plan() {

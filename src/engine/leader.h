@@ -64,6 +64,8 @@ class Leader {
     void add_rows(const schedule::PlanEntry& entry);
     int choose_microbatches() const;
 
+    void forget_ended();
+
     void log_prefill(const schedule::Plan& plan);
     void log_decode(const schedule::Plan& plan);
     void update_gauges(const schedule::Plan& plan);

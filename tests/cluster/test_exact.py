@@ -68,12 +68,15 @@ def test_bfloat16_gives_the_golden_tokens_when_fed_the_golden_prefix(tmp_path):
 # (name, keys of write_pair)
 LAYOUTS = [
     ("tp 2", dict(cards=2, tp=2, ep=2)),
-    ("tp 4, ep 3 of 32 experts with 1 card each", dict(nodes=3, cards=4, tp=4, ep=4)),
+    ("tp 4", dict(cards=4, tp=4, ep=4)),
     ("cp 2", dict(cards=2, cp=2, ep=2)),
     ("tp 2, cp 2, ep 2 × expert_dp 2", dict(cards=4, tp=2, cp=2, ep=2, expert_dp=2)),
     ("ep 3", dict(nodes=3, cards=3, dp=3, ep=3)),
     ("ep 8, 2 P replicas", dict(cards=8, tp=4, dp=2, ep=8)),
     ("P tp 2, D tp 1 cp 2", dict(cards=2, tp=2, ep=2, ae={"decode_tp": 1, "decode_cp": 2})),
+    ("one attention role, experts apart", dict(nodes=2, attention=("node-0",), decode=("node-1",))),
+    ("off, 2 replicas of tp 2", dict(separated=False, nodes=1, cards=4, tp=2, ep=2)),
+    ("off, 2 nodes, one expert copy over both", dict(separated=False, nodes=2, cards=2, ep=4)),
     ("D and E share cards", dict(nodes=2, cards=2, tp=2, ep=2, attention=None, decode=("node-1",))),
 ]
 
