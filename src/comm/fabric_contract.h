@@ -49,7 +49,7 @@ class Inbox : public Receiver {
     void delivered(const Incoming& message, const std::byte* payload) override;
     void failed(const Incoming& message) override;
 
-    // Waits until `count` messages have come in all, at most 10 s.
+    // Waits until `count` messages have come in all, at most 60 s.
     bool wait(size_t count);
     size_t count() const { return num_delivered; }
     std::vector<Mail> mail() const;
@@ -66,7 +66,7 @@ class Inbox : public Receiver {
 };
 
 // Waits until it holds, at most limit_s; whether it does.
-bool eventually(const std::function<bool()>& holds, double limit_s = 10);
+bool eventually(const std::function<bool()>& holds, double limit_s = 60);
 
 std::vector<std::byte> pattern(size_t size, uint32_t seed);
 bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b);

@@ -34,12 +34,12 @@ void connect(Fabric& from, Fabric& to) {
 }
 
 TEST_P(FabricContract, PayloadsOfEachSizeArriveWhole) {
+    std::atomic<int> pending{0};
+    std::vector<std::vector<std::byte>> sent;  // outlives the hosts, also where the test fails
     Inbox inbox;
     auto a = host(0), b = host(1);
     b->open(7, &inbox);
     connect(*a, *b);
-    std::atomic<int> pending{0};
-    std::vector<std::vector<std::byte>> sent;
     for (size_t size : {size_t{0}, size_t{1}, size_t{100}, size_t{8} << 10, size_t{65537},
                         size_t{1} << 20, size_t{100} << 20}) {
         sent.push_back(pattern(size, sent.size()));
