@@ -20,6 +20,7 @@ constexpr Subcommand kSubcommands[] = {
     {"launch_server", run_serve, "the same, for launch lines written for SGLang"},
     {"check", run_check, "check settings.json and config.toml; print placement and memory"},
     {"host", run_host_process, nullptr},
+    {"bench", run_bench, "load on a server, or separation on against off: --compare"},
 };
 
 void print_help(std::FILE* to) {

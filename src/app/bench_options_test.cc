@@ -1,0 +1,124 @@
+#include "app/bench_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace aerie::bench {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(BenchOptions, Defaults) {
+    const ParsedOptions parsed = parse_options({});
+    EXPECT_THAT(parsed.errors, IsEmpty());
+    EXPECT_EQ(parsed.options.load.requests, 4 * parsed.options.load.concurrency);
+    EXPECT_TRUE(parsed.options.compare.empty());
+}
+
+TEST(BenchOptions, AreRead) {
+    const ParsedOptions parsed = parse_options(
+        {"--url=http://host:1234/v1", "--concurrency", "16", "--prompt-len=4096", "--output-len",
+         "1", "--seed", "7", "--rate", "2.5", "--json", "--warmup", "0", "--model", "m"});
+    EXPECT_THAT(parsed.errors, IsEmpty());
+    const LoadShape& load = parsed.options.load;
+    EXPECT_EQ(load.requests, 64);
+    EXPECT_EQ(load.concurrency, 16);
+    EXPECT_EQ(load.prompt_len, 4096);
+    EXPECT_EQ(load.output_len, 1);
+    EXPECT_EQ(load.seed, 7);
+    EXPECT_DOUBLE_EQ(load.rate, 2.5);
+    EXPECT_EQ(load.warmup, 0);
+    EXPECT_EQ(load.model, "m");
+    EXPECT_TRUE(parsed.options.json);
+}
+
+TEST(BenchOptions, MistakesNameFlagValueAndExpectation) {
+    const struct {
+        std::vector<std::string> arguments;
+        std::string error;
+    } cases[] = {
+        {{"--requests", "many"},
+         "command line: --requests: found many, expected a whole number from 1 to 1000000"},
+        {{"--requests", "1.5"}, "--requests: found 1.5, expected a whole number"},
+        {{"--requests", "0"}, "--requests: found 0, expected a whole number from 1"},
+        {{"--requests"}, "--requests: found nothing, expected a whole number"},
+        {{"--requests", "99999999999"}, "--requests: found 99999999999, expected a whole number"},
+        {{"--requests", "2", "--concurrency", "3"},
+         "--requests: found 2, expected at least --concurrency, which is 3"},
+        {{"--rate", "nan"}, "--rate: found nan, expected a number from 0.001"},
+        {{"--timeout", "-1"}, "--timeout: found -1, expected a number from"},
+        {{"--seed", "-1"}, "--seed: found -1, expected a whole number from 0"},
+        {{"--json=yes"}, "--json: found --json=yes, expected no value"},
+        {{"--concurency", "3"}, "unknown option --concurency; did you mean --concurrency?"},
+        {{"--url", "https://x"}, "--url: found https://x, expected http://HOST[:PORT]"},
+        {{"--compare", "a 'b"}, "--compare: found an open ' in a 'b"},
+        {{"--compare", ""}, "--compare: found nothing, expected a value"},
+        {{"--versus", "x"}, "--versus: found without --compare"},
+        {{"--rounds", "3"}, "--rounds: found without --compare"},
+        {{"--compare", "x", "--url", "http://y"}, "--url: found beside --compare"},
+    };
+    for (const auto& [arguments, error] : cases) {
+        EXPECT_THAT(parse_options(arguments).errors, testing::Contains(HasSubstr(error)))
+            << arguments[0];
+    }
+}
+
+TEST(BenchOptions, AllMistakesAreTold) {
+    EXPECT_EQ(parse_options({"--requests", "x", "--bogus", "--rate", "y"}).errors.size(), 4u)
+        << "the value of an unknown option cannot be told from an option";
+}
+
+TEST(BenchOptions, HelpNamesEveryFlagAndTheOneLineComparison) {
+    const std::string help = help_text();
+    for (const char* part : {"--url URL", "--requests N", "--compare 'ARGS'", "--rounds R",
+                             "aerie bench --compare '--config configs/demo/settings.json "}) {
+        EXPECT_THAT(help, HasSubstr(part));
+    }
+    EXPECT_TRUE(parse_options({"-h"}).help);
+}
+
+TEST(SplitWords, AsAShell) {
+    EXPECT_THAT(*split_words("  a  --b='c d' \"\" e\"f\"g\n"),
+                ElementsAre("a", "--b=c d", "", "efg"));
+    EXPECT_THAT(*split_words(""), IsEmpty());
+    EXPECT_FALSE(split_words("\"a").ok());
+}
+
+TEST(ParseUrl, HostAndPort) {
+    const struct {
+        const char* url;
+        const char* host;
+        int port;
+    } good[] = {{"http://127.0.0.1:30000", "127.0.0.1", 30000},
+                {"http://host", "host", 80},
+                {"http://host:8000/v1", "host", 8000},
+                {"http://[::1]:8000/", "::1", 8000}};
+    for (const auto& [url, host, port] : good) {
+        auto endpoint = parse_url(url);
+        ASSERT_TRUE(endpoint.ok()) << url;
+        EXPECT_EQ(endpoint->host, host);
+        EXPECT_EQ(endpoint->port, port);
+    }
+    for (const char* url : {"", "host:80", "http://", "http://:80", "http://h:", "http://h:x",
+                            "http://h:0", "http://h:65536", "http://h/path", "http://[::1"}) {
+        EXPECT_FALSE(parse_url(url).ok()) << url;
+    }
+}
+
+TEST(PromptIds, DependOnSeedAndIndexAloneAndStayInRange) {
+    const LoadShape shape{.prompt_len = 1000, .seed = 5, .max_token_id = 12};
+    const auto ids = prompt_ids(shape, 0);
+    EXPECT_EQ(ids, prompt_ids(shape, 0));
+    EXPECT_NE(ids, prompt_ids(shape, 1));
+    LoadShape other = shape;
+    other.seed = 6;
+    EXPECT_NE(ids, prompt_ids(other, 0));
+    EXPECT_EQ(ids[0], 0);
+    EXPECT_EQ(*std::min_element(ids.begin() + 1, ids.end()), 3);
+    EXPECT_EQ(*std::max_element(ids.begin() + 1, ids.end()), 12);
+}
+
+}  // namespace
+}  // namespace aerie::bench
