@@ -112,16 +112,41 @@ class Connection {
             co_await http::async_read_header(*stream_, buffer_, parser, kTuple);
         if (head_error) co_return head_error;
         status_ = parser.get().result_int();
-        parser.eager(true);  // all chunks of one read are one arrival
-        while (!parser.is_done()) {
-            auto& body = parser.get().body();
-            body = {.data = bytes_, .size = sizeof bytes_, .more = true};
-            auto [ec, size] = co_await http::async_read_some(*stream_, buffer_, parser, kTuple);
-            if (ec && ec != http::error::need_buffer) co_return ec;
-            const size_t num_bytes = sizeof bytes_ - body.size;
-            if (num_bytes > 0) sink(std::string_view(bytes_, num_bytes));
-        }
+        if (const error_code ec = co_await read_body(parser, sink)) co_return ec;
         if (!parser.keep_alive()) stream_.reset();
+        co_return error_code();
+    }
+
+    // Reads and parses apart: Beast's own eager read goes on reading until it is at no chunk's
+    // border, which in a stream of small chunks is its end. All chunks of one read are one call of
+    // the sink.
+    template <typename Sink>
+    asio::awaitable<error_code> read_body(http::response_parser<http::buffer_body>& parser,
+                                          Sink& sink) {
+        parser.eager(true);
+        while (!parser.is_done()) {
+            if (buffer_.size() > 0) {
+                auto& body = parser.get().body();
+                body = {.data = bytes_, .size = sizeof bytes_, .more = true};
+                error_code ec;
+                buffer_.consume(parser.put(buffer_.data(), ec));
+                const size_t num_bytes = sizeof bytes_ - body.size;
+                if (num_bytes > 0) sink(std::string_view(bytes_, num_bytes));
+                if (ec == http::error::need_buffer) continue;
+                if (ec && ec != http::error::need_more) co_return ec;
+                if (parser.is_done()) break;
+            }
+            auto [ec, size] =
+                co_await stream_->async_read_some(buffer_.prepare(kReadBytes), kTuple);
+            if (ec == asio::error::eof) {  // the end of a body of unknown length, or an error
+                error_code incomplete;
+                parser.put_eof(incomplete);
+                if (incomplete) co_return incomplete;
+            } else if (ec) {
+                co_return ec;
+            }
+            buffer_.commit(size);
+        }
         co_return error_code();
     }
 

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 // A server of the protocol that answers every completion at once, in the way the test asks for.
 class BenchLoad : public testing::Test {
   protected:
-    enum class Answer { kWhole, kWithoutIds, kShort, kErrorEvent, kCut, kRefused, kSilent };
+    enum class Answer { kWhole, kWithoutIds, kShort, kErrorEvent, kCut, kRefused, kSilent, kSlow };
 
     void start(Answer answer) {
         answer_ = answer;
@@ -62,6 +62,7 @@ class BenchLoad : public testing::Test {
             std::lock_guard lock(mutex_);
             return held_.push_back(responder);
         }
+        if (answer_ == Answer::kSlow) return std::thread(write_slowly, responder).detach();
         responder.start_stream(200, "text/event-stream");
         const int64_t wanted = body["max_tokens"].as_int();
         const int64_t given = answer_ == Answer::kShort ? wanted - 1 : wanted;
@@ -74,6 +75,17 @@ class BenchLoad : public testing::Test {
         if (answer_ == Answer::kCut) return;  // the last Responder goes: the connection is cut
         if (answer_ == Answer::kErrorEvent) {
             responder.write("data: {\"error\":{\"message\":\"node-1 died\"}}\n\n");
+        }
+        responder.write("data: [DONE]\n\n");
+        responder.finish();
+    }
+
+    // Five tokens, with time between them.
+    static void write_slowly(http::Responder responder) {
+        responder.start_stream(200, "text/event-stream");
+        for (int i = 0; i < 5; ++i) {
+            responder.write("data: {\"choices\":[{\"text\":\"\",\"token_ids\":[9]}]}\n\n");
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
         }
         responder.write("data: [DONE]\n\n");
         responder.finish();
@@ -133,6 +145,18 @@ TEST_F(BenchLoad, CountsChunksWhereThereAreNoIds) {
     ASSERT_TRUE(result.ok()) << result.message();
     EXPECT_FALSE(result->counted_by_ids);
     EXPECT_EQ(summarize(*result, shape()).num_failed, 0);
+}
+
+TEST_F(BenchLoad, TokensArriveWhenTheyAreSentAndNotAtTheEnd) {
+    start(Answer::kSlow);
+    LoadShape load = shape();
+    load.requests = 3;
+    auto result = run_load(endpoint(), load);
+    ASSERT_TRUE(result.ok()) << result.message();
+    for (const RequestRecord& record : result->requests) {
+        EXPECT_EQ(record.failure, "");
+        EXPECT_GT(record.arrivals.size(), 1u);
+    }
 }
 
 TEST_F(BenchLoad, EveryWayToFailIsTold) {

@@ -160,6 +160,8 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments) {
             for (const Flag& other : flags) known.emplace_back(other.name);
             parsed.errors.push_back(fmt::format("command line: unknown option {}{}", name,
                                                 did_you_mean(name, known)));
+            // What follows is probably its value.
+            if (!joined && i + 1 < arguments.size() && arguments[i + 1].rfind("-", 0) != 0) ++i;
             continue;
         }
         given.insert(flag->name);

@@ -66,8 +66,8 @@ TEST(BenchOptions, MistakesNameFlagValueAndExpectation) {
 }
 
 TEST(BenchOptions, AllMistakesAreTold) {
-    EXPECT_EQ(parse_options({"--requests", "x", "--bogus", "--rate", "y"}).errors.size(), 4u)
-        << "the value of an unknown option cannot be told from an option";
+    EXPECT_EQ(parse_options({"--requests", "x", "--bogus", "--rate", "y"}).errors.size(), 3u);
+    EXPECT_EQ(parse_options({"--requests", "x", "--bogus", "7", "--rate=y"}).errors.size(), 3u);
 }
 
 TEST(BenchOptions, HelpNamesEveryFlagAndTheOneLineComparison) {

@@ -29,8 +29,8 @@ TEST(CompletionStream, CountsTokenIdsAndNotChunks) {
     CompletionStream stream;
     EXPECT_EQ(stream.feed(event(R"({"choices":[{"text":"a","token_ids":[5,6]}]})")), 2);
     EXPECT_EQ(stream.feed(event(R"({"choices":[{"text":"","token_ids":[7]}]})")), 1);
-    EXPECT_EQ(stream.feed(event(R"({"choices":[{"text":"","token_ids":[],
-                                  "finish_reason":"length"}]})")), 0);
+    const std::string last = R"({"choices":[{"token_ids":[],"finish_reason":"length"}]})";
+    EXPECT_EQ(stream.feed(event(last)), 0);
     EXPECT_EQ(stream.why_incomplete(3), "the stream ended before [DONE]");
     EXPECT_EQ(stream.feed("data: [DONE]\n\n"), 0);
     EXPECT_TRUE(stream.has_token_ids());
