@@ -8,7 +8,7 @@
 namespace aerie {
 
 int run_serve(const std::vector<std::string>& arguments);         // serve.cc
-int run_bench(const std::vector<std::string>& arguments);  // bench.cc
+int run_bench(const std::vector<std::string>& arguments);         // bench.cc
 int run_check(const std::vector<std::string>& arguments);         // check.cc
 int run_host_process(const std::vector<std::string>& arguments);  // host_process.cc
 
