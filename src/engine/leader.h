@@ -75,8 +75,8 @@ class Leader {
     schedule::Scheduler scheduler_;
     sample::Sampler sampler_;
     StepRows rows_;
-    std::unique_ptr<KvHandoff> handoff_;
     Inbox inbox_;
+    std::unique_ptr<KvHandoff> handoff_;  // may wake the inbox until it has ended
     std::atomic<bool> stopping_{false};
     std::atomic<int64_t> last_round_ns_{0};
 

@@ -116,30 +116,32 @@ class MailboxAttentionSide final : public AttentionSide, comm::Receiver {
             if (faulty(slot, Fault::kRoundingMoved)) round_rows(sum);
         }
         std::lock_guard lock(mutex_);
-        slot.busy = false;
-        for (Leg& leg : slot.legs) leg.state = Leg::State::kIdle;
+        free_slot(slot);
         return status;
     }
 
     void reset() override {
         std::lock_guard lock(mutex_);
-        for (Slot& slot : slots_) {
-            slot.busy = false;
-            for (Leg& leg : slot.legs) {
-                const bool under_way =
-                    leg.state == Leg::State::kWaiting || leg.state == Leg::State::kReceiving;
-                leg.state = Leg::State::kIdle;
-                if (!under_way) continue;
-                // An expert rank may still read what was lent to it, or write its answer.
-                abandoned_.push_back(std::move(leg.payload));
-                abandoned_.push_back(std::move(leg.combined));
-                leg.payload = Buffer();
-                leg.combined = Buffer();
-            }
-        }
+        for (Slot& slot : slots_) free_slot(slot);
     }
 
   private:
+    // With the lock held.
+    void free_slot(Slot& slot) {
+        slot.busy = false;
+        for (Leg& leg : slot.legs) {
+            const bool under_way =
+                leg.state == Leg::State::kWaiting || leg.state == Leg::State::kReceiving;
+            leg.state = Leg::State::kIdle;
+            if (!under_way) continue;
+            // An expert rank may still read what was lent to it, or write its answer.
+            abandoned_.push_back(std::move(leg.payload));
+            abandoned_.push_back(std::move(leg.combined));
+            leg.payload = Buffer();
+            leg.combined = Buffer();
+        }
+    }
+
     // Gathers the rows that expert rank `r` (the leg's index) must see, with their local experts.
     void fill(const Dispatch& dispatch, Leg& leg) {
         const int r = static_cast<int>(&leg - slots_[dispatch.slot].legs.data());
