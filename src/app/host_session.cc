@@ -49,13 +49,16 @@ Result<control::HostLink::End> run_host_session(const HostSession& session,
     link.start(peers);
     auto ranks = start_ranks(session, link);
     if (!ranks) {
+        link.report_failed("it", ranks.message());
         link.stop();  // it calls `peers`
         return ranks.error();
     }
     link.loaded(**ranks);
     const control::HostLink::End end = link.wait_end(after(kForever));
-    link.stop();
+    // With the link open: the launcher keeps the experts until attention's link has closed, and a last
+    // step needs them.
     (*ranks)->stop();
+    link.stop();
     return end;
 }
 

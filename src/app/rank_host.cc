@@ -259,8 +259,6 @@ void RankHost::stop() {
     }
     for (auto& expert : experts_) expert->stop();
     for (auto& thread : expert_threads_) thread.join();
-    replicas_.clear();
-    experts_.clear();
 }
 
 }  // namespace aerie

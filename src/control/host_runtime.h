@@ -34,7 +34,8 @@ class HostRuntime {
     virtual metrics::Snapshot metrics() = 0;
     // For each rank of this host, attention ranks first: seconds since it last went round its loop.
     virtual std::vector<double> rank_idle_seconds() = 0;
-    // Ends the ranks' threads; returns when they have ended. The last call.
+    // Ends the ranks' threads; returns when they have ended. Not on the link's thread, which may still
+    // call the others; they then change nothing.
     virtual void stop() = 0;
 };
 

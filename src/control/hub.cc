@@ -86,11 +86,14 @@ void Hub::Impl::handle_message(uint64_t session_id, proto::FromHost& message) {
         case proto::FromHost::kHeartbeat: return handle_heartbeat(node, message.heartbeat());
         case proto::FromHost::kTokens: return handle_tokens(node, message.tokens());
         case proto::FromHost::kMetrics: return handle_metrics(node, message.metrics());
-        case proto::FromHost::kRankFailed:
-            return lose(node,
-                        fmt::format("{} cannot go on: {}", message.rank_failed().rank(),
-                                    message.rank_failed().why()),
-                        true);
+        case proto::FromHost::kRankFailed: {
+            const std::string why = fmt::format("{} cannot go on: {}", message.rank_failed().rank(),
+                                                message.rank_failed().why());
+            if (start_failure_.empty()) {  // another try would end the same way
+                start_failure_ = fmt::format("host {} could not start: {}", label(node), why);
+            }
+            return lose(node, why, true);
+        }
         default: return;
     }
 }
@@ -124,6 +127,10 @@ void Hub::Impl::handle_join(uint64_t session_id, Session& session, const proto::
     const bool again = membership_.join(host, session_id);
     if (again && !host_metrics_.empty()) host_metrics_[host.node][0].restarts.add();
     log_info("host {} has joined: epoch {}, pid {}", label(host.node), host.epoch, join.pid());
+    if (!shutting_down_) return;
+    proto::ToHost shutdown;  // the others were told before it came
+    shutdown.mutable_shutdown();
+    send(host.node, shutdown);
 }
 
 void Hub::Impl::handle_tokens(int node, const proto::TokenBatch& batch) {

@@ -277,6 +277,25 @@ TEST_F(HubTest, AStuckRankAndAFailedRankEndTheirHost) {
     EXPECT_EQ(lost_[1], "2 1 expert rank 0 cannot go on: out of memory");
 }
 
+TEST_F(HubTest, AHostThatCannotLoadFailsTheStartWithItsReason) {
+    start(kPrefillNode, 1);
+    HostLink failing(fake_identity(kDecodeNode, 1), local_uplink(*hub_));
+    FakePeers peers(failing);
+    failing.start(peers);
+    failing.report_failed("it", "model.safetensors: is truncated");
+    failing.stop();
+    const Status started = hub_->wait_started(20, 20);
+    ASSERT_FALSE(started.ok());
+    EXPECT_EQ(started.message(),
+              "host node-1 (decode) could not start: it cannot go on: model.safetensors: is truncated");
+}
+
+TEST_F(HubTest, AHostThatJoinsAfterTheShutdownIsToldToo) {
+    hub_->shut_down_hosts(1);
+    start(kDecodeNode, 1);
+    EXPECT_EQ(hosts_[kDecodeNode]->link.wait_end(after(10)).how, SessionEnd::kShutdown);
+}
+
 TEST_F(HubTest, StopRefusesDrainsAbortsAndShutsDown) {
     start_all();
     ASSERT_TRUE(hub_->add(request(1, {kHold, 7})).ok());
