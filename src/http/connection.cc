@@ -275,6 +275,12 @@ bool Connection::check_header(const Parser& parser) {
         return refuse(431, fmt::format("the request has {} headers, at most {} are read",
                                        num_headers, context_.options.max_headers));
     }
+    // Its body would have no length: it would be read as the next request.
+    const auto coding = message.find(beast_http::field::transfer_encoding);
+    if (coding != message.end() && !parser.chunked()) {
+        return refuse(400, fmt::format("Transfer-Encoding must be chunked, got {}",
+                                       std::string(coding->value())));
+    }
     return true;
 }
 

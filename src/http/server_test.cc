@@ -288,6 +288,7 @@ TEST_F(ServerTest, RefusesWhatIsOverALimit) {
         {"GET /%zz HTTP/1.1\r\n\r\n", 400, "hexadecimal"},
         {"nonsense\r\n\r\n", 400, "not an HTTP/1.1 request"},
         {"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400, ""},
+        {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET /x HTTP/1.1\r\n\r\n", 400, "chunked"},
         {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "chunk"},
     };
     for (const auto& test : kCases) {
