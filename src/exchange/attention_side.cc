@@ -253,11 +253,14 @@ class MailboxAttentionSide final : public AttentionSide, comm::Receiver {
             slot.sent + std::chrono::duration_cast<Clock::duration>(
                             std::chrono::duration<double>(options_.timeout_s));
         while (true) {
+            bool look_around = Clock::now() >= deadline;
             {
                 std::unique_lock lock(mutex_);
                 if (arrived(slot)) return {};
+                look_around = look_around || peers_changed_;
             }
-            if (options_.help && options_.help()) continue;
+            // However much there is to help with, a dead peer and the deadline are seen.
+            if (!look_around && options_.help && options_.help()) continue;
             {
                 std::unique_lock lock(mutex_);
                 // A send that failed is tried again soon, without a peer change to wake us.

@@ -281,6 +281,16 @@ TEST_F(ExchangeTest, DispatchBeforeAnyExpertHostIsThereWaitsForIt) {
     rows.expect(sum.view());
 }
 
+TEST_F(ExchangeTest, WhoAlwaysFindsWorkToHelpWithTimesOutToo) {
+    AttentionSideOptions busy = options(0, 0.05);
+    busy.help = [] { return true; };
+    auto side = make_attention_side(std::move(busy));
+    Rows rows(2, 0);
+    ASSERT_TRUE(side->dispatch(rows.dispatch(0, 0)).ok());
+    Tensor sum = ones(2);
+    EXPECT_FALSE(side->combine(0, sum.view()).ok());
+}
+
 TEST_F(ExchangeTest, ATimeoutNamesWhoWaitedForWhom) {
     auto side = make_attention_side(options(0, 0.05));
     auto copy = experts(0);  // never answers
