@@ -1,6 +1,7 @@
 #include "app/peer_links.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -87,8 +88,10 @@ bool PeerLinks::connect(const std::vector<control::Peer>& peers) {
         const Status connected = fabric_.set_peer(peer.node, peer.epoch, peer.fabric_address);
         if (connected.ok()) continue;
         complete = false;
-        log_warning("node-{} (epoch {}) cannot be reached yet: {}", peer.node, peer.epoch,
-                    connected.message());
+        const bool first = std::exchange(warned_[peer.node], peer.epoch) != peer.epoch;
+        log(first ? LogLevel::kWarning : LogLevel::kDebug,
+            "node-{} (epoch {}) cannot be reached yet: {}", peer.node, peer.epoch,
+            connected.message());
     }
     return complete;
 }

@@ -58,7 +58,9 @@ class PeerLinks final : public control::PeerListener, public comm::Receiver {
     bool news_ = false;
     bool stopping_ = false;
 
-    std::vector<control::ReachedPeer> reported_;  // the thread's own
+    // The thread's own.
+    std::vector<control::ReachedPeer> reported_;
+    std::map<int, uint32_t> warned_;  // by node: the life that could not be reached
     std::thread thread_;
 };
 

@@ -154,6 +154,7 @@ class Supervisor::Impl {
         std::optional<TimePoint> closed_at = {};  // its life socket has ended
         int quick_failures = 0;
         bool told_to_end = false;  // it exited with status 0
+        bool killed = false;       // by stop()
     };
 
     Host* find(int node) {
@@ -239,6 +240,7 @@ class Supervisor::Impl {
         }
         if (host.kill_at && Clock::now() >= *host.kill_at) {
             ::kill(host.pid, SIGKILL);
+            host.killed = !restarting_;
             host.kill_at.reset();
         }
         int status = 0;
@@ -253,7 +255,7 @@ class Supervisor::Impl {
         host.life.reset();
         host.closed_at.reset();
         host.kill_at.reset();
-        if (restarting_ && !host.told_to_end) {
+        if (!host.told_to_end && !host.killed) {
             log_error("host {} is dead: {}, epoch {}", host.label, death.describe(), host.epoch);
         }
         if (restarting_ && !host.told_to_end && host.quick_failures >= options_.max_quick_failures) {
