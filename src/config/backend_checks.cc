@@ -122,6 +122,14 @@ void check_features(Config& config, CheckContext& c) {
         c.out.notes.push_back(fmt::format("{}: every request is pushed (active)",
                                           c.say("ae_separation", "kv_transfer")));
     }
+    if (c.sources.given("ae_separation", "kv_lease_s")) {
+        c.warn("{}: it is for the passive transfer, which is not built; it plays no part",
+               c.say("ae_separation", "kv_lease_s"));
+    }
+    for (const char* key : {"tool_call_parser", "reasoning_parser"}) {
+        if (!c.sources.given("", key)) continue;
+        c.warn("{}: it is not built; answers are plain text", c.say("", key));
+    }
     if (s.hicache_size_gb > 0 || !s.hicache_path.empty()) {
         c.warn("{} and {}: the outer tiers of the radix cache are not built; they are not used",
                c.say("", "hicache_size_gb"), c.say("", "hicache_path"));

@@ -147,7 +147,7 @@ std::vector<ConfigKey> settings_rows() {
         row<FIELD(settings.watchdog_timeout)>(
             "", "watchdog_timeout",
             {.meaning = "a step that takes longer is treated as stuck",
-             .min = 0.1,
+             .min = 2,  // an idle rank goes round its loop every 0.5 s
              .max = 1e6,
              .unit = "seconds"}),
     };
