@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/fault.h"
+#include "base/log.h"
 
 namespace aerie::expert {
 namespace {
@@ -37,6 +38,11 @@ bool ExpertRank::step() {
     if (!lock) return false;
     const auto group = side_->take();
     if (group.empty()) return false;
+    if (!has_experts(group.front().layer)) {
+        log_error("expert rank {}: dispatch for layer {} dropped: it has no experts of it",
+                  options_.side.expert_rank, group.front().layer);
+        return true;
+    }
     const TimePoint begin = Clock::now();
     options_.metrics.idle_time.observe(seconds_between(last_busy_, begin));
     gather(group);
@@ -45,6 +51,11 @@ bool ExpertRank::step() {
     last_busy_ = Clock::now();
     count(group, seconds_between(begin, last_busy_));
     return true;
+}
+
+// The layer comes from a peer.
+bool ExpertRank::has_experts(int layer) const {
+    return layer >= 0 && layer < std::ssize(options_.layers) && !options_.layers[layer].empty();
 }
 
 bool ExpertRank::help() {

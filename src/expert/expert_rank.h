@@ -44,6 +44,7 @@ class ExpertRank {
     double idle_seconds() const;
 
   private:
+    bool has_experts(int layer) const;
     void gather(std::span<const exchange::Waiting> group);
     void compute(std::span<const exchange::Waiting> group);
     void answer(std::span<const exchange::Waiting> group);
