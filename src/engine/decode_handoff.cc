@@ -22,12 +22,10 @@ class DecodeHandoff final : public KvHandoff {
           side_(transfer::make_decode_side(std::move(options))) {}
 
     void add(const Request& request) override {
-        const auto tombstone = std::find_if(tombstones_.begin(), tombstones_.end(),
-                                            [&](const auto& t) { return t.first == request.id; });
+        const auto tombstone = find_tombstone(request.id);
         if (tombstone != tombstones_.end()) {
             tell(request.id, tombstone->second);
             tombstones_.erase(tombstone);
-            early_.erase(request.id);
             return;
         }
         if (Status added = scheduler_.add(request); !added) return tell(request.id, added.message());
@@ -87,6 +85,13 @@ class DecodeHandoff final : public KvHandoff {
         uint32_t epoch;  // of its host
     };
 
+    using Tombstones = std::deque<std::pair<RequestId, std::string>>;
+
+    Tombstones::iterator find_tombstone(RequestId id) {
+        return std::find_if(tombstones_.begin(), tombstones_.end(),
+                            [id](const auto& tombstone) { return tombstone.first == id; });
+    }
+
     void handle(transfer::DecodeEvent& event) {
         using Kind = transfer::DecodeEvent::Kind;
         switch (event.kind) {
@@ -102,7 +107,9 @@ class DecodeHandoff final : public KvHandoff {
         if (known == requests_.end()) {
             // The announcement has overtaken the request, or the request has ended here: then its
             // prefill replica hears of it from the frontend.
-            if (early_.size() < kMaxTombstones) early_[event.id] = event;
+            if (early_.size() < kMaxTombstones && find_tombstone(event.id) == tombstones_.end()) {
+                early_[event.id] = event;
+            }
             return;
         }
         known->second.attempt = event.attempt;
@@ -139,6 +146,7 @@ class DecodeHandoff final : public KvHandoff {
     void cancelled(const transfer::DecodeEvent& event) {
         const auto known = requests_.find(event.id);
         if (known == requests_.end()) {
+            early_.erase(event.id);
             tombstones_.emplace_back(event.id, event.why);
             if (tombstones_.size() > kMaxTombstones) tombstones_.pop_front();
             return;
@@ -227,7 +235,7 @@ class DecodeHandoff final : public KvHandoff {
     std::unordered_map<RequestId, Known> requests_;
     std::unordered_map<RequestId, transfer::DecodeEvent> early_;      // announced, not yet known
     std::unordered_map<RequestId, SentBack> sent_back_;
-    std::deque<std::pair<RequestId, std::string>> tombstones_;        // cancelled, not yet known
+    Tombstones tombstones_;                                           // cancelled, not yet known
     std::vector<TokenOut> told_;                                      // for the next publication
 };
 
