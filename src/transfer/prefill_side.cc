@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 
 #include "base/clock.h"
@@ -37,7 +38,17 @@ class PushingPrefillSide final : public PrefillSide, comm::Receiver {
                        [this](int node, uint32_t epoch) { peer_changed(node, epoch); });
         options_.fabric->open(comm::kv_port(false, options_.replica), this);
     }
-    ~PushingPrefillSide() override { options_.fabric->close(comm::kv_port(false, options_.replica)); }
+    // Waits for pushes under way: they read the pools and count down here. The fabric counts down
+    // also where the peer has died, so this ends.
+    ~PushingPrefillSide() override {
+        options_.fabric->close(comm::kv_port(false, options_.replica));
+        for (const auto& [id, outgoing] : outgoing_) replaced_.push_back(outgoing);
+        for (const auto& outgoing : replaced_) {
+            while (outgoing->pending.load(std::memory_order_acquire) != 0) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        }
+    }
 
     std::vector<PrefillEvent> poll() override {
         std::lock_guard lock(mutex_);
@@ -54,7 +65,10 @@ class PushingPrefillSide final : public PrefillSide, comm::Receiver {
         outgoing->num_tokens = num_tokens;
         {
             std::lock_guard lock(mutex_);
-            outgoing_[id] = std::move(outgoing);
+            std::shared_ptr<Outgoing>& place = outgoing_[id];
+            if (place != nullptr) replaced_.push_back(std::move(place));
+            place = std::move(outgoing);
+            std::erase_if(replaced_, [](const auto& old) { return old->pending == 0; });
         }
         proto::KvMessage message;
         auto* announce = message.mutable_announce();
@@ -214,6 +228,12 @@ class PushingPrefillSide final : public PrefillSide, comm::Receiver {
 
     void handle(const proto::KvMessage& message) {
         if (message.has_retract()) {
+            const int replica = message.retract().request().decode_replica();
+            if (replica < 0 || replica >= static_cast<int>(options_.decode.size())) {
+                log_error("KV message dropped: request {} is retracted by decode replica {} of {}",
+                          message.retract().request().id(), replica, options_.decode.size());
+                return;
+            }
             events_.push_back({.kind = PrefillEvent::Kind::kRetracted,
                                .id = message.retract().request().id(),
                                .attempt = message.retract().attempt(),
@@ -232,7 +252,8 @@ class PushingPrefillSide final : public PrefillSide, comm::Receiver {
         if (it == outgoing_.end() || it->second->attempt != attempt) return;  // of an ended attempt
         Outgoing& outgoing = *it->second;
         if (message.has_cancel()) return end(id, message.cancel().why());
-        if (outgoing.ended) return;
+        // An offer counts once: push() reads it without the lock.
+        if (outgoing.ended || (message.has_offer() && !outgoing.offered.empty())) return;
         if (message.has_ack()) {
             outgoing.ended = true;
             if (outgoing.first_push != TimePoint{}) {
@@ -262,6 +283,7 @@ class PushingPrefillSide final : public PrefillSide, comm::Receiver {
 
     mutable std::mutex mutex_;
     std::unordered_map<RequestId, std::shared_ptr<Outgoing>> outgoing_;  // shared with push()
+    std::vector<std::shared_ptr<Outgoing>> replaced_;  // by a new attempt, perhaps still being sent
     std::vector<PrefillEvent> events_;
     std::optional<comm::PeerWatch> watch_;  // last: ends before what its listener uses
 };
