@@ -98,8 +98,9 @@ class FrontendFixture : public testing::Test {
         return R"({"messages":[{"role":"user","content":"Hello"}])" + more + "}";
     }
 
-    std::unique_ptr<FakeEngine> engine_;
+    // The engine's thread may still end an answer, which counts, when the frontend is gone.
     std::unique_ptr<metrics::Registry> registry_;
+    std::unique_ptr<FakeEngine> engine_;
     std::unique_ptr<Frontend> frontend_;
     std::unique_ptr<http::TestClient> client_;
 };
