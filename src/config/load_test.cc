@@ -200,6 +200,11 @@ TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     EXPECT_EQ(l.config.ae_separation.comm_backend, CommBackend::kUcx);
 }
 
+TEST_F(Load, MoreCardsThanTheFabricNumbersAreRefused) {
+    EXPECT_THAT(all(load({"--gpus-per-node", "1024"}).diagnostics.errors),
+                testing::HasSubstr("cards; expected at most 1020"));
+}
+
 TEST_F(Load, NcclRunsAsUcxOnlyWhenTheCpuWasAskedFor) {
     const LoadedConfig asked = load({"--comm-backend", "nccl", "--device", "cpu"});
     EXPECT_TRUE(asked.diagnostics.ok()) << all(asked.diagnostics.errors);

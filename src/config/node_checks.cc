@@ -28,6 +28,16 @@ void unknown_node(CheckContext& c, const char* key, const std::string& name) {
            c.sources.toml_file, key, name, c.config.cluster.nodes - 1, did_you_mean(name, known));
 }
 
+// The fabric numbers 1,020 listeners of each kind (comm/port_numbers.h).
+void check_cluster_size(CheckContext& c) {
+    constexpr int64_t kMaxCards = 1020;
+    const Cluster& cluster = c.config.cluster;
+    const int64_t cards = int64_t{cluster.nodes} * cluster.gpus_per_node;
+    if (cards <= kMaxCards) return;
+    c.fail("bad value: {} × {} is {} cards; expected at most {}", c.say("cluster", "nodes"),
+           c.say("cluster", "gpus_per_node"), cards, kMaxCards);
+}
+
 void check_hosts(CheckContext& c) {
     const auto& hosts = c.config.cluster.hosts;
     if (hosts.empty()) return;
@@ -91,6 +101,7 @@ void warn_of_idle_nodes(CheckContext& c) {
 }  // namespace
 
 bool check_nodes(CheckContext& c) {
+    check_cluster_size(c);
     check_hosts(c);
     bool ok = check_list(c, "prefill_nodes", c.ae().prefill_nodes);
     ok &= check_list(c, "decode_nodes", c.ae().decode_nodes);

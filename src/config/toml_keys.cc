@@ -10,7 +10,7 @@ std::vector<ConfigKey> toml_rows() {
                                   {.flag = "nodes",
                                    .meaning = "nodes are called node-0, node-1, …",
                                    .min = 1,
-                                   .max = 65536,
+                                   .max = 256,  // as comm/ connects
                                    .unit = "nodes"}),
         row<FIELD(cluster.gpus_per_node)>("cluster", "gpus_per_node",
                                           {.meaning = "cards a node; on CPUs, ranks a node",
