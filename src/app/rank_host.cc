@@ -47,6 +47,8 @@ Result<std::unique_ptr<RankHost>> RankHost::start(const RankHostOptions& options
                                        host->model().quantization_config.has_value())
             : model::open_checkpoint(settings.model_path, model::ReadMode::kAuto);
     if (!source) return source.error();
+    if (settings.load_format != LoadFormat::kDummy)
+        RETURN_IF_ERROR(model::check_num_layers(**source, host->model().num_hidden_layers));
     host->weights_ = std::make_unique<model::WeightStore>(
         *std::move(source), model::WeightOptions{.compute = host->compute()});
     RETURN_IF_ERROR(host->load_experts());

@@ -269,6 +269,31 @@ void read_generation(const std::string& path, std::vector<std::string>& errors, 
     read("repetition_penalty", into.repetition_penalty, 1e-6, 1e6);
 }
 
+// A file that says it is of another class is not taken for one of ours because its fields fit.
+void check_class(Fields& fields, ModelConfig& m) {
+    const Json& names = fields.raw("architectures");
+    if (names.is_array()) {
+        for (const Json& name : names.as_array()) {
+            if (name.is_string()) m.architectures.push_back(name.as_string());
+        }
+    }
+    const auto ours = [](const std::string& name) {
+        return name.starts_with("DeepseekV2") || name.starts_with("DeepseekV3") ||
+               name.starts_with("Kimi");
+    };
+    if (!m.architectures.empty() && std::none_of(m.architectures.begin(), m.architectures.end(), ours)) {
+        fields.fail("architectures", names.dump(),
+                    "a class of DeepSeek-V3's architecture, such as DeepseekV3ForCausalLM");
+    }
+}
+
+void check_ids(Fields& fields, const ModelConfig& m, const char* key, const std::set<int>& ids) {
+    if (!ids.empty() && *ids.rbegin() >= m.vocab_size) {
+        fields.fail(key, std::to_string(*ids.rbegin()),
+                    fmt::format("token ids below vocab_size = {}", m.vocab_size));
+    }
+}
+
 // Multimodal wrappers of the class hold the language model's fields in text_config, what is common
 // to all parts beside it.
 Json language_model_of(const Json& file) {
@@ -312,11 +337,7 @@ ModelConfig read_model_config(const std::string& folder, std::vector<std::string
     const Json object = language_model_of(*json);
     Fields fields(object, path, errors);
     m.model_type = fields.text("model_type", "");
-    if (fields.raw("architectures").is_array()) {
-        for (const Json& name : fields.raw("architectures").as_array()) {
-            if (name.is_string()) m.architectures.push_back(name.as_string());
-        }
-    }
+    check_class(fields, m);
     if (!fields.has("kv_lora_rank") || !fields.has("n_routed_experts")) {
         fields.fail(fields.has("kv_lora_rank") ? "n_routed_experts" : "kv_lora_rank",
                     fmt::format("nothing (model_type \"{}\")", m.model_type),
@@ -333,6 +354,7 @@ ModelConfig read_model_config(const std::string& folder, std::vector<std::string
     std::set<int> eos;
     read_ids(fields, "eos_token_id", eos);
     read_generation(folder + "/generation_config.json", errors, eos, m.generation);
+    if (m.vocab_size > 0) check_ids(fields, m, "eos_token_id", eos);
     m.eos_token_ids.assign(eos.begin(), eos.end());
     return m;
 }

@@ -154,6 +154,11 @@ void check_values(CheckContext& c) {
         c.fail("bad value: {} and {}; expected both or none", c.say("", "ssl_certfile"),
                c.say("", "ssl_keyfile"));
     }
+    if (s.watchdog_timeout < c.config.ae_separation.exchange_timeout_s) {
+        c.fail("bad value: {}, less than {}, which a step may wait for its experts; expected at "
+               "least that",
+               c.say("", "watchdog_timeout"), c.say("ae_separation", "exchange_timeout_s"));
+    }
     check_port_range(c);
     check_identity(c);
 }

@@ -198,4 +198,22 @@ Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder,
     return std::unique_ptr<TensorSource>(std::move(checkpoint));
 }
 
+Status check_num_layers(const TensorSource& checkpoint, int num_hidden_layers) {
+    const auto has = [&](int layer, const char* tensor) {
+        return checkpoint.has(fmt::format("model.layers.{}.{}.weight", layer, tensor));
+    };
+    // Only a multi-token prediction layer has eh_proj; it comes behind the others.
+    for (int layer = 0; layer < num_hidden_layers; ++layer) {
+        if (has(layer, "eh_proj"))
+            return error("config.json: num_hidden_layers: found {}, expected {}: layer {} of {} is "
+                         "its multi-token prediction layer",
+                         num_hidden_layers, layer, layer, checkpoint.description());
+    }
+    if (has(num_hidden_layers, "input_layernorm") && !has(num_hidden_layers, "eh_proj"))
+        return error("config.json: num_hidden_layers: found {}, expected more: {} holds a layer {} "
+                     "that is no multi-token prediction layer",
+                     num_hidden_layers, checkpoint.description(), num_hidden_layers);
+    return {};
+}
+
 }  // namespace aerie::model

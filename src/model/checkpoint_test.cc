@@ -221,6 +221,21 @@ TEST(Checkpoint, CopiesAndTablesAreIgnored) {
     EXPECT_TRUE((*source)->has("model.w.weight"));
 }
 
+TEST(Checkpoint, TheNumberOfLayersIsThatOfItsTensors) {
+    TestFile file = good_file();
+    for (const char* name : {"0.input_layernorm", "1.input_layernorm", "2.input_layernorm", "2.eh_proj"})
+        file.add(fmt::format("model.layers.{}.weight", name), "F32", {2});
+    const TestFolder folder;
+    folder.write("model.safetensors", file.content());
+    auto source = open_checkpoint(folder.path(), ReadMode::kAuto);
+    ASSERT_TRUE(source.ok()) << source.message();
+    EXPECT_TRUE(check_num_layers(**source, 2).ok());
+    EXPECT_THAT(check_num_layers(**source, 3).message(),
+                HasSubstr("num_hidden_layers: found 3, expected 2"));
+    EXPECT_THAT(check_num_layers(**source, 1).message(),
+                HasSubstr("num_hidden_layers: found 1, expected more"));
+}
+
 TEST(DummySource, ValuesDependOnSeedNameAndPlaceOnly) {
     const TensorSpec spec{"model.layers.0.x.weight", TensorKind::kWeight, 64, 300};
     const auto values = [&](uint64_t seed, bool quantised, const TensorSpec& s, int64_t begin,

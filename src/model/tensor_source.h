@@ -56,6 +56,10 @@ enum class ReadMode {
 // every file and checks every header.
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& folder, ReadMode mode);
 
+// An error where the tensors' names tell of another number of layers than config.json's
+// num_hidden_layers: the layer behind the last would be taken for one of them, or be left out.
+Status check_num_layers(const TensorSource& checkpoint, int num_hidden_layers);
+
 // load_format "dummy": values that depend on seed, tensor and place only, so that every slicing sees
 // the same model. Variances are such that activations stay near 1. Weights are FP8 where `quantised`.
 std::unique_ptr<TensorSource> make_dummy_source(uint64_t seed, bool quantised);

@@ -96,6 +96,12 @@ std::vector<BrokenConfig> broken_values() {
          {"bad value: --max-total-tokens: max_total_tokens = 64; expected at least page_size × 2 = "
           "128"},
          1},
+        {"watchdog_before_the_experts_limit",
+         {},
+         {"--watchdog-timeout", "20"},
+         {"bad value: --watchdog-timeout: watchdog_timeout = 20.0, less than", "exchange_timeout_s = ",
+          "which a step may wait for its experts; expected at least that"},
+         1},
         {"models_differ",
          {json_edit("models/demo", "models/other")},
          {},
