@@ -20,6 +20,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "comm/remote_memory.h"
 
 namespace aerie::comm {
 
@@ -116,6 +117,35 @@ class Fabric {
     // Each call adds a listener, which is first told of the peers that are connected. A listener
     // must not block and may send; it lives as long as the fabric.
     virtual void on_peer_change(std::function<void(int node, uint32_t epoch)> listener) = 0;
+
+    // One-sided access (remote_memory.h). Any thread, but not from a receiver.
+    //
+    // Lets peers that have the key read and write [base, base + bytes) until revoke(). The memory
+    // may be part of a larger mapping; registering it twice is allowed.
+    virtual Result<OwnRegion> register_memory(std::byte* base, size_t bytes) = 0;
+    // Returns when nothing accesses the region or will; a peer that does not let go of it for 2 s
+    // is dropped. Its transfers that were under way end as failed or done. Not from a listener. An
+    // unknown id is ignored.
+    virtual void revoke(uint32_t region_id) = 0;
+    // A peer's region by its key; the same key again gives the same region. Own keys are allowed.
+    // An error where it is no key, or its owner's life is not the connected one.
+    virtual Result<RemoteRegion> attach(const std::string& key) = 0;
+    // Writes the pieces to, or reads them from, the peer's region. Does not wait for the peer; the
+    // pieces are copied, the local memory is the fabric's until done. `done` gets ok when all of it
+    // is complete: read, or written and visible to the owner, so that a message sent from then on
+    // is delivered after the data. Transfers have no order among each other, nor with messages sent
+    // before. It gets an error where the peer is lost or has revoked the region; then any part may
+    // have been written. No pieces, or empty ones, are done at once.
+    // An error is returned where nothing has begun: the region's life is not connected, or a piece is
+    // outside of it (the text names both); `done` is not called then.
+    Status put(const RemoteRegion& region, std::span<const Piece> pieces, TransferDone done) {
+        return transfer(Access::kPut, region, pieces, std::move(done));
+    }
+    Status get(const RemoteRegion& region, std::span<const Piece> pieces, TransferDone done) {
+        return transfer(Access::kGet, region, pieces, std::move(done));
+    }
+    virtual Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
+                            TransferDone done) = 0;
 };
 
 // All hosts that live in one process find each other here (--in-process, tests).

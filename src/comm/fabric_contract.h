@@ -34,6 +34,9 @@ class FabricContract : public testing::TestWithParam<BackendParam> {
     Backend backend_ = GetParam().make();
 };
 
+// The one-sided part, remote_memory_test.cc.
+class OneSidedContract : public FabricContract {};
+
 // Keeps what comes.
 class Inbox : public Receiver {
   public:

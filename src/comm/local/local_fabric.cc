@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "comm/fabric.h"
 #include "comm/ports.h"
+#include "comm/regions.h"
 
 namespace aerie::comm {
 namespace {
@@ -28,6 +29,7 @@ struct LocalHost {
     const int node;
     const uint32_t epoch;
     Ports ports;
+    Regions regions;
     bool alive = true;  // the rest: guarded by the network's mutex, but for loads of `links`
     std::array<std::atomic<Link*>, kMaxNodes> links{};  // to each connected peer
     std::array<uint32_t, kMaxNodes> fenced{};           // newest life of each that never comes back
@@ -41,6 +43,8 @@ struct LocalHost {
 // Beyond what any receiver takes. One that hangs is a bug that should be seen here and not as a
 // thread that never ends.
 constexpr double kReceiverLimitS = 60;
+
+constexpr uint32_t kKeyOfLocal = 0x6c6f6361;  // "loca"
 
 }  // namespace
 
@@ -197,6 +201,42 @@ class LocalFabric final : public Fabric {
 
     void on_peer_change(std::function<void(int, uint32_t)> listener) override {
         network_->listen(host_, std::move(listener));
+    }
+
+    Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override {
+        auto id = host_->regions.add(base, bytes);
+        if (!id) return id.error();
+        return OwnRegion{*id, pack_key(kKeyOfLocal, {node(), epoch(), *id, 0, bytes, ""})};
+    }
+
+    void revoke(uint32_t region_id) override {
+        host_->regions.shut(region_id);
+        const bool idle = host_->regions.drained(region_id, kReceiverLimitS);
+        CHECK(idle, "a copy of region {} has not ended for {} s", region_id, kReceiverLimitS);
+    }
+
+    Result<RemoteRegion> attach(const std::string& key) override {
+        auto content = unpack_key(kKeyOfLocal, key);
+        if (!content) return content.error();
+        const RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
+        if (const uint32_t now = peer_epoch(region.node); now != region.epoch)
+            return not_attached(region, now);
+        return region;
+    }
+
+    Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
+                    TransferDone done) override {
+        Link* link = link_to(region.node);
+        if (link == nullptr || link->to->epoch != region.epoch)
+            return not_attached(region, peer_epoch(region.node));
+        RETURN_IF_ERROR(check_pieces(region, pieces));
+        link->calls.fetch_add(1);
+        const bool up = link->up.load();
+        const bool copied = up && copy_in_process(link->to->regions, access, region, pieces);
+        link->calls.fetch_sub(1);
+        if (!up) return not_attached(region, 0);
+        done(copied ? Status() : region_revoked(region));
+        return {};
     }
 
   private:

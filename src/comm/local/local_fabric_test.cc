@@ -9,9 +9,10 @@ Backend local_backend() {
         [network](int node, uint32_t epoch) { return make_local_fabric(network, node, epoch); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Local, FabricContract,
-                         testing::Values(BackendParam{"local", local_backend}),
-                         [](const auto& info) { return info.param.name; });
+const auto kBackends = testing::Values(BackendParam{"local", local_backend});
+const auto name_of_backend = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Local, FabricContract, kBackends, name_of_backend);
+INSTANTIATE_TEST_SUITE_P(Local, OneSidedContract, kBackends, name_of_backend);
 
 TEST(LocalFabric, LendsToOtherHostsInPlace) {
     auto backend = local_backend();

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "comm/fabric.h"
 #include "comm/ports.h"
+#include "comm/regions.h"
 #include "comm/ucx/handshake.h"
 #include "comm/ucx/library.h"
 #include "comm/ucx/pair.h"
@@ -85,6 +86,11 @@ class UcxFabric final : public Fabric {
     void drop_peer(int node, uint32_t epoch) override;
     uint32_t peer_epoch(int node) const override;
     void on_peer_change(std::function<void(int, uint32_t)> listener) override;
+    Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override;
+    void revoke(uint32_t region_id) override;
+    Result<RemoteRegion> attach(const std::string& key) override;
+    Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
+                    TransferDone done) override;
 
   private:
     static bool is_node(int node) { return node >= 0 && node < kMaxNodes; }
@@ -119,6 +125,7 @@ class UcxFabric final : public Fabric {
     const Ucx* ucx_ = nullptr;
     ucp_context_h context_ = nullptr;
     Ports ports_;
+    Regions regions_;
     Listener listener_;
     std::array<Slot, kMaxNodes> slots_;
     int epoll_ = -1;

@@ -1,0 +1,154 @@
+#include "comm/regions.h"
+
+#include <cstring>
+
+#include "comm/fabric.h"
+#include "comm/ports.h"
+
+namespace aerie::comm {
+
+Status check_pieces(const RemoteRegion& region, std::span<const Piece> pieces) {
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        const Piece& piece = pieces[i];
+        if (piece.offset <= region.bytes && piece.bytes <= region.bytes - piece.offset) continue;
+        return error(
+            "piece {} of {}: {} bytes at offset {} of region {} of node-{}, which has {} bytes", i,
+            pieces.size(), piece.bytes, piece.offset, region.id, region.node, region.bytes);
+    }
+    return {};
+}
+
+std::vector<Piece> joined(std::span<const Piece> pieces) {
+    std::vector<Piece> out;
+    for (const Piece& piece : pieces) {
+        if (piece.bytes == 0) continue;
+        if (!out.empty() && out.back().offset + out.back().bytes == piece.offset &&
+            out.back().local + out.back().bytes == piece.local)
+            out.back().bytes += piece.bytes;
+        else
+            out.push_back(piece);
+    }
+    return out;
+}
+
+uint64_t total_bytes(std::span<const Piece> pieces) {
+    uint64_t total = 0;
+    for (const Piece& piece : pieces) total += piece.bytes;
+    return total;
+}
+
+Result<uint32_t> Regions::add(std::byte* base, size_t bytes) {
+    if (base == nullptr || bytes == 0)
+        return error("a region of {} bytes at {}, expected memory", bytes,
+                     static_cast<const void*>(base));
+    std::lock_guard lock(mutex_);
+    entries_[next_].region = {base, bytes};
+    return next_++;
+}
+
+void Regions::shut(uint32_t id) {
+    std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(id); found != entries_.end()) found->second.open = false;
+}
+
+bool Regions::drained(uint32_t id, double limit_s) {
+    const std::atomic<int>* calls = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        const auto found = entries_.find(id);
+        if (found == entries_.end()) return true;
+        calls = &found->second.calls;
+    }
+    if (!wait_for_zero(*calls, limit_s)) return false;
+    std::lock_guard lock(mutex_);
+    entries_.erase(id);
+    return true;
+}
+
+std::byte* Regions::enter(uint32_t id, uint64_t offset, uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.open) return nullptr;
+    const Region& region = found->second.region;
+    if (offset > region.bytes || bytes > region.bytes - offset) return nullptr;
+    found->second.calls.fetch_add(1);
+    return region.base + offset;
+}
+
+void Regions::leave(uint32_t id) {
+    std::lock_guard lock(mutex_);
+    entries_.at(id).calls.fetch_sub(1);
+}
+
+bool Regions::find(uint32_t id, Region& region) const {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.open) return false;
+    region = found->second.region;
+    return true;
+}
+
+bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region,
+                     std::span<const Piece> pieces) {
+    for (const Piece& piece : pieces) {
+        if (piece.bytes == 0) continue;
+        std::byte* remote = regions.enter(region.id, piece.offset, piece.bytes);
+        if (remote == nullptr) return false;
+        if (access == Access::kPut)
+            std::memcpy(remote, piece.local, piece.bytes);
+        else
+            std::memcpy(piece.local, remote, piece.bytes);
+        regions.leave(region.id);
+    }
+    return true;
+}
+
+namespace {
+
+struct KeyFrame {
+    uint32_t backend;
+    int32_t node;
+    uint32_t epoch;
+    uint32_t id;
+    uint64_t base;
+    uint64_t bytes;
+};
+
+}  // namespace
+
+std::string pack_key(uint32_t backend, const KeyContent& content) {
+    const KeyFrame frame{backend,    content.node, content.epoch,
+                         content.id, content.base, content.bytes};
+    return std::string(reinterpret_cast<const char*>(&frame), sizeof(frame)) + content.extra;
+}
+
+Result<KeyContent> unpack_key(uint32_t backend, const std::string& key) {
+    KeyFrame frame;
+    if (key.size() < sizeof(frame) || key.size() > kMaxKeyBytes)
+        return error("a region's key of {} bytes, expected {} to {}", key.size(), sizeof(frame),
+                     kMaxKeyBytes);
+    std::memcpy(&frame, key.data(), sizeof(frame));
+    if (frame.backend != backend)
+        return error("a region's key of another backend ({:#x}), expected {:#x}", frame.backend,
+                     backend);
+    if (frame.node < 0 || frame.node >= kMaxNodes || frame.epoch == 0 || frame.id == 0)
+        return error("a region's key names node {}, epoch {} and region {}", frame.node,
+                     frame.epoch, frame.id);
+    return KeyContent{frame.node, frame.epoch, frame.id,
+                      frame.base, frame.bytes, key.substr(sizeof(frame))};
+}
+
+Error not_attached(const RemoteRegion& region, uint32_t connected_epoch) {
+    if (connected_epoch == 0)
+        return error("node-{} is not connected (region {} of its epoch {})", region.node, region.id,
+                     region.epoch);
+    return error("region {} of node-{} is of epoch {}, connected is epoch {}", region.id,
+                 region.node, region.epoch, connected_epoch);
+}
+
+Error region_revoked(const RemoteRegion& region) {
+    return error("region {} of node-{} with epoch {} has been revoked", region.id, region.node,
+                 region.epoch);
+}
+
+}  // namespace aerie::comm

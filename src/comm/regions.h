@@ -1,0 +1,69 @@
+// Regions: the memory that one host has registered for its peers. Shared by the backends; private
+// to comm/. Any thread. Entering a region is a lock, a lookup and a count; for accesses of
+// kilobytes and more.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "comm/remote_memory.h"
+
+namespace aerie::comm {
+
+class Regions {
+  public:
+    struct Region {
+        std::byte* base;
+        size_t bytes;
+    };
+
+    // Checks the memory; ids start at 1 and are never used twice.
+    Result<uint32_t> add(std::byte* base, size_t bytes);
+    // No enter() succeeds from now on.
+    void shut(uint32_t id);
+    // Waits until every enter() has been left, at most limit_s seconds; whether it has. Then the
+    // region is forgotten.
+    bool drained(uint32_t id, double limit_s);
+
+    // Where the piece lies, to be accessed until leave(); nullptr where there is no such region or
+    // the piece is not in it: then no leave().
+    std::byte* enter(uint32_t id, uint64_t offset, uint64_t bytes);
+    void leave(uint32_t id);
+    // The region while it is open.
+    bool find(uint32_t id, Region& region) const;
+
+  private:
+    struct Entry {
+        Region region;
+        bool open = true;
+        std::atomic<int> calls{0};
+    };
+    mutable std::mutex mutex_;
+    std::map<uint32_t, Entry> entries_;
+    uint32_t next_ = 1;
+};
+
+// Copies the pieces on the calling thread, where both memories are of this process. False: the
+// region is not open; then some may have been copied.
+bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region,
+                     std::span<const Piece> pieces);
+
+// What is in a region's key: the owner, the size, and what a backend adds.
+struct KeyContent {
+    int node;
+    uint32_t epoch;
+    uint32_t id;
+    uint64_t base;  // address in the owner's process
+    uint64_t bytes;
+    std::string extra;
+};
+// backend: a word that tells keys of different backends apart.
+std::string pack_key(uint32_t backend, const KeyContent& content);
+Result<KeyContent> unpack_key(uint32_t backend, const std::string& key);
+
+// The errors of a transfer, the same for every backend.
+Error not_attached(const RemoteRegion& region, uint32_t connected_epoch);
+Error region_revoked(const RemoteRegion& region);
+
+}  // namespace aerie::comm

@@ -1,0 +1,65 @@
+// One-sided access to a peer's memory: what Fabric's register_memory(), attach(), put(), get() and
+// revoke() work on. The owner registers a region and gives its key to peers in messages; a peer
+// then writes or reads parts of it while the owner goes on with its own work.
+//
+// When is a block safe to reuse? No write of a peer's dropped life lands once drop_peer() has
+// returned or on_peer_change() has told of its loss, and none into a region once revoke() has
+// returned. How each backend keeps that:
+//   local  the requester copies inside a counted call of its link, and both wait for the count.
+//   gloo   the owner's fabric copies what comes from a socket into the region, and only while the
+//          sender's life is the connected one.
+//   ucx    TCP: as gloo, UCX emulates. RDMA: the queue pair and the registration are gone. Shared
+//          memory and CMA, where the requester itself writes into this process: a host destroys
+//          its pair before it closes its socket, and the kernel closes a dead process's socket only
+//          when its last thread has ended, so the end of the socket is the proof. It is waited for
+//          before the loss is told. A peer that is only stopped cannot give the proof: its
+//          supervisor must have killed and reaped it before drop_peer() is called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace aerie::comm {
+
+// A region that this host has registered.
+struct OwnRegion {
+    uint32_t id = 0;
+    std::string key;  // opaque bytes, at most kMaxKeyBytes, for peers' attach()
+};
+constexpr size_t kMaxKeyBytes = 1024;
+
+// A peer's region. A value; holds no resource: what the fabric keeps for it goes with the peer.
+struct RemoteRegion {
+    int node = -1;       // of the owner
+    uint32_t epoch = 0;  // the owner's life; no other one is meant
+    uint32_t id = 0;
+    uint64_t bytes = 0;
+};
+
+// One contiguous piece of a transfer. Neighbours in both memories are joined by the fabric.
+struct Piece {
+    uint64_t offset;   // in the peer's region
+    std::byte* local;  // put: only read
+    size_t bytes;
+};
+
+enum class Access { kPut, kGet };
+
+// Called exactly once for a transfer that has begun: on a thread of the fabric, or on the caller's
+// before put() or get() returns. Must not block nor take a lock that a caller of put() or get()
+// holds; may call send(), put() and get().
+using TransferDone = std::function<void(Status)>;
+
+// Whether each piece lies in the region; the error names the first that does not.
+Status check_pieces(const RemoteRegion& region, std::span<const Piece> pieces);
+// Without empty pieces, neighbours joined; in the order given.
+std::vector<Piece> joined(std::span<const Piece> pieces);
+uint64_t total_bytes(std::span<const Piece> pieces);
+
+}  // namespace aerie::comm
