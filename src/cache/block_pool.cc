@@ -24,9 +24,10 @@ void BlockPool::share(int32_t block) {
     ++refs_[block];
 }
 
-void BlockPool::release(int32_t block) {
+int BlockPool::release(int32_t block) {
     CHECK(block >= 0 && block < num_blocks() && refs_[block] > 0, "block {} is not in use", block);
     if (--refs_[block] == 0) free_.push_back(block);
+    return refs_[block];
 }
 
 }  // namespace aerie::cache

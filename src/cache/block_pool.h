@@ -20,8 +20,9 @@ class BlockPool {
     bool allocate(int n, std::vector<int32_t>& out);
 
     // One more, or one less, holder of a block that is in use (CHECK). With the last it is free.
+    // release() returns how many are left.
     void share(int32_t block);
-    void release(int32_t block);
+    int release(int32_t block);
     int num_holders(int32_t block) const { return refs_[block]; }
 
   private:

@@ -13,14 +13,14 @@ KvBlocks::KvBlocks(const KvBlocksOptions& options) : page_size_(options.page_siz
 }
 
 int64_t KvBlocks::free_tokens() const {
-    int least = pools_[0].num_free();
-    for (const BlockPool& pool : pools_) least = std::min(least, pool.num_free());
+    int least = num_available(0);
+    for (int rank = 1; rank < cp(); ++rank) least = std::min(least, num_available(rank));
     return int64_t{least} * cp() * page_size_;
 }
 
 int64_t KvBlocks::used_tokens() const {
     int64_t used = 0;
-    for (const BlockPool& pool : pools_) used += pool.num_used();
+    for (int rank = 0; rank < cp(); ++rank) used += pools_[rank].num_blocks() - num_available(rank);
     return used * page_size_;
 }
 
@@ -30,7 +30,7 @@ void KvBlocks::Demand::add(int have, int want) {
 
 bool KvBlocks::fits(const Demand& demand) const {
     for (int rank = 0; rank < cp(); ++rank)
-        if (demand.per_rank[rank] > pools_[rank].num_free()) return false;
+        if (demand.per_rank[rank] > num_available(rank)) return false;
     return true;
 }
 
@@ -39,15 +39,23 @@ bool KvBlocks::extend(std::vector<int32_t>& blocks, int num_blocks) {
     Demand demand = no_demand();
     demand.add(have, num_blocks);
     if (!fits(demand)) return false;
-    for (int block = have; block < num_blocks; ++block) pools_[block % cp()].allocate(1, blocks);
+    if (reclaimer_) reclaimer_->evict(demand.per_rank);
+    for (int block = have; block < num_blocks; ++block)
+        CHECK(pools_[block % cp()].allocate(1, blocks), "block {} was said to be free", block);
     return true;
 }
 
 void KvBlocks::release(std::vector<int32_t>& blocks) {
-    // From the last to the first, so that a sequence that takes them next finds them in order.
+    // From the last to the first, so that a sequence that takes them next finds them in order, and
+    // the reclaimer sees a page become idle before those that it continues.
     for (int block = static_cast<int>(blocks.size()) - 1; block >= 0; --block)
-        pools_[block % cp()].release(blocks[block]);
+        release(block % cp(), blocks[block]);
     blocks.clear();
+}
+
+void KvBlocks::release(int cp_rank, int32_t block) {
+    if (pools_[cp_rank].release(block) == 1 && reclaimer_)
+        reclaimer_->on_last_holder(cp_rank, block);
 }
 
 }  // namespace aerie::cache
