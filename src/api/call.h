@@ -44,6 +44,8 @@ struct Call {
     bool echo = false;                    // the prompt's text comes before the output
     bool return_token_ids = false;
     bool logits_hash = false;             // test hook: see Request::hash_logits
+    int priority = 0;                     // see Request::priority
+    std::string cache_salt;
 };
 
 // What a request's fields are where it says nothing, and the ranges that depend on the model.

@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "engine/handoff.h"
+#include "request/convert.h"
 
 namespace aerie::engine {
 namespace {
@@ -28,7 +29,10 @@ class DecodeHandoff final : public KvHandoff {
             tombstones_.erase(tombstone);
             return;
         }
-        if (Status added = scheduler_.add(request); !added) return tell(request.id, added.message());
+        if (Status added = scheduler_.add(request); !added) {
+            told_.push_back(aborted(request.id, added.message(), ErrorKind::kBadRequest));
+            return;
+        }
         requests_[request.id].request = request;
         if (const auto early = early_.find(request.id); early != early_.end()) {
             announced(early->second);

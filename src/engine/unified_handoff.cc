@@ -1,6 +1,7 @@
 #include <unordered_map>
 
 #include "engine/handoff.h"
+#include "request/convert.h"
 
 namespace aerie::engine {
 namespace {
@@ -10,16 +11,14 @@ class UnifiedHandoff final : public KvHandoff {
     explicit UnifiedHandoff(schedule::Scheduler& scheduler) : scheduler_(scheduler) {}
 
     void add(const Request& request) override {
-        if (Status added = scheduler_.add(request); !added) fail(request.id, added.message());
+        if (Status added = scheduler_.add(request); !added) {
+            failed_.push_back(aborted(request.id, added.message(), ErrorKind::kBadRequest));
+        }
     }
     void abort(RequestId id) override { scheduler_.abort(id); }
     void fail(RequestId id, const std::string& why) override {
         scheduler_.abort(id);
-        failed_.push_back({.id = id,
-                           .tokens = {},
-                           .finish = FinishReason::kAbort,
-                           .error = why,
-                           .logits_hashes = {}});
+        failed_.push_back(aborted(id, why));
     }
     void receive(std::vector<TokenOut>& out) override {
         out.insert(out.end(), failed_.begin(), failed_.end());

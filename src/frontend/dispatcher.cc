@@ -88,6 +88,8 @@ void Dispatcher::run(const std::shared_ptr<Generation>& generation,
         // A drawn seed makes equal prompts of one call differ too.
         request.sampling.seed = call.seed ? seed : mix64(seed + static_cast<uint64_t>(prompt));
         request.hash_logits = call.logits_hash;
+        request.priority = call.priority;
+        request.cache_salt = call.cache_salt;
         request.prefill_replica = replicas[prompt].prefill;
         request.decode_replica = replicas[prompt].decode;
         if (!is_running(request.id)) continue;  // ended meanwhile

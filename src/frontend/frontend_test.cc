@@ -106,6 +106,16 @@ TEST_F(FrontendTest, ErrorsBeforeTheFirstTokenAreHttpErrors) {
         EXPECT_EQ(reply.status, 503);
         EXPECT_STREQ(message(json(reply)), "node-1 (decode) has died");
     }
+    start([](const Request&) {
+        Script script = fails("", "The input (9 tokens) can never fit");
+        script.error_kind = ErrorKind::kBadRequest;
+        return script;
+    });
+    for (const char* more : {"", R"(,"stream":true)"}) {
+        const auto refused = post("/v1/chat/completions", chat_body(more));
+        EXPECT_EQ(refused.status, 400);
+        EXPECT_STREQ(message(json(refused)), "The input (9 tokens) can never fit");
+    }
     start([](const Request&) { return Script{.refusal = "node-0 is down"}; });
     const auto reply = post("/v1/chat/completions", chat_body());
     EXPECT_EQ(reply.status, 503);

@@ -152,7 +152,8 @@ Generation::Ended Generation::take(int index, const TokenOut& out) {
     gather(choice, std::move(*piece));
     if (!stopped && out.finish == FinishReason::kAbort && !out.error.empty()) {
         choice.gathered.finish = FinishReason::kNone;
-        fail_locked({.status = 503, .message = out.error}, index, ended);
+        const int status = out.error_kind == ErrorKind::kBadRequest ? 400 : 503;
+        fail_locked({.status = status, .message = out.error}, index, ended);
         return ended;
     }
     send_piece(choice);

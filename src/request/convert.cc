@@ -41,6 +41,8 @@ void to_proto(const Request& request, proto::AddRequest& into) {
     into.set_hash_logits(request.hash_logits);
     into.set_prefill_replica(request.prefill_replica);
     into.set_decode_replica(request.decode_replica);
+    into.set_priority(request.priority);
+    into.set_cache_salt(request.cache_salt);
 }
 
 void to_proto(const TokenOut& token, proto::TokenOut& into) {
@@ -50,6 +52,7 @@ void to_proto(const TokenOut& token, proto::TokenOut& into) {
     into.set_finish(static_cast<proto::FinishReason>(token.finish));
     into.set_matched_token(token.matched_token);
     into.set_error(token.error);
+    into.set_error_kind(static_cast<proto::ErrorKind>(token.error_kind));
     into.set_cached_tokens(token.cached_tokens);
     fill(*into.mutable_logits_hashes(), token.logits_hashes);
 }
@@ -73,7 +76,9 @@ Request from_proto(const proto::AddRequest& request) {
             .sampling = from_proto(request.sampling()),
             .hash_logits = request.hash_logits(),
             .prefill_replica = request.prefill_replica(),
-            .decode_replica = request.decode_replica()};
+            .decode_replica = request.decode_replica(),
+            .priority = request.priority(),
+            .cache_salt = request.cache_salt()};
 }
 
 TokenOut from_proto(const proto::TokenOut& token) {
@@ -83,15 +88,18 @@ TokenOut from_proto(const proto::TokenOut& token) {
             .finish = finish_of(token.finish()),
             .matched_token = token.matched_token(),
             .error = token.error(),
+            .error_kind = token.error_kind() == proto::ERROR_BAD_REQUEST ? ErrorKind::kBadRequest
+                                                                         : ErrorKind::kUnavailable,
             .cached_tokens = token.cached_tokens(),
             .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()}};
 }
 
-TokenOut aborted(RequestId id, std::string why) {
+TokenOut aborted(RequestId id, std::string why, ErrorKind kind) {
     TokenOut token;
     token.id = id;
     token.finish = FinishReason::kAbort;
     token.error = std::move(why);
+    token.error_kind = kind;
     return token;
 }
 

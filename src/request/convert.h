@@ -24,6 +24,6 @@ Request from_proto(const proto::AddRequest& request);
 TokenOut from_proto(const proto::TokenOut& token);
 
 // The last token of a request that could not go on.
-TokenOut aborted(RequestId id, std::string why);
+TokenOut aborted(RequestId id, std::string why, ErrorKind kind = ErrorKind::kUnavailable);
 
 }  // namespace aerie

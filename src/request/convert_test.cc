@@ -24,6 +24,8 @@ TEST(Convert, ARequestKeepsEveryField) {
     request.hash_logits = true;
     request.prefill_replica = 2;
     request.decode_replica = 1;
+    request.priority = -3;
+    request.cache_salt = "tenant";
     proto::AddRequest message;
     to_proto(request, message);
     const Request back = from_proto(message);
@@ -32,6 +34,8 @@ TEST(Convert, ARequestKeepsEveryField) {
     EXPECT_EQ(back.hash_logits, request.hash_logits);
     EXPECT_EQ(back.prefill_replica, request.prefill_replica);
     EXPECT_EQ(back.decode_replica, request.decode_replica);
+    EXPECT_EQ(back.priority, request.priority);
+    EXPECT_EQ(back.cache_salt, request.cache_salt);
     EXPECT_EQ(back.sampling.temperature, request.sampling.temperature);
     EXPECT_EQ(back.sampling.top_p, request.sampling.top_p);
     EXPECT_EQ(back.sampling.top_k, request.sampling.top_k);
@@ -53,6 +57,7 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
                              .finish = finish,
                              .matched_token = 8,
                              .error = "why",
+                             .error_kind = ErrorKind::kBadRequest,
                              .cached_tokens = 64,
                              .logits_hashes = {0xffffffffffffffff, 1}};
         proto::TokenOut message;
@@ -64,6 +69,7 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
         EXPECT_EQ(back.finish, token.finish);
         EXPECT_EQ(back.matched_token, token.matched_token);
         EXPECT_EQ(back.error, token.error);
+        EXPECT_EQ(back.error_kind, token.error_kind);
         EXPECT_EQ(back.cached_tokens, token.cached_tokens);
         EXPECT_EQ(back.logits_hashes, token.logits_hashes);
     }

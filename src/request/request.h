@@ -26,12 +26,19 @@ struct Request {
     RequestId id = 0;
     std::vector<int32_t> prompt;  // token ids, not empty
     SamplingParams sampling;
-    bool hash_logits = false;  // test hook: a 64-bit hash of the logits' bits at every position
+    // Test hook: a 64-bit hash of the logits' bits at every position that is computed; what the
+    // prefix cache holds (TokenOut::cached_tokens) is not computed and has none.
+    bool hash_logits = false;
     int prefill_replica = 0;   // chosen by the frontend; equal where a unified replica does both
     int decode_replica = 0;
+    int priority = 0;        // larger is sooner, or smaller where the policy is told so
+    std::string cache_salt;  // prefixes are shared among requests with the same salt only
 };
 
 enum class FinishReason : uint8_t { kNone = 0, kStop, kLength, kAbort };
+
+// Whose fault an error is: the client may try again later, or never.
+enum class ErrorKind : uint8_t { kUnavailable = 0, kBadRequest };
 
 // Tokens that a request has gained in one step. `position` counts output tokens from 0.
 struct TokenOut {
@@ -41,8 +48,9 @@ struct TokenOut {
     FinishReason finish = FinishReason::kNone;
     int32_t matched_token = -1;  // the stop or eos token that ended it; it is in `tokens` too
     std::string error;           // kAbort: why, for the client
+    ErrorKind error_kind = ErrorKind::kUnavailable;
     int cached_tokens = 0;       // prompt tokens that were not computed
-    std::vector<uint64_t> logits_hashes;  // hash_logits: one a position, the prompt's first
+    std::vector<uint64_t> logits_hashes;  // hash_logits: one a computed position, in order
 };
 
 }  // namespace aerie

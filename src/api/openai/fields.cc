@@ -215,6 +215,11 @@ const Field kFields[] = {
     {"stream", kBoth, [](const Context& c) { return read_bool(c, c.call.stream); }},
     {"stream_options", kBoth, read_stream_options},
     {"rid", kBoth, [](const Context& c) { return read_string(c, c.call.rid); }},
+    {"priority", kBoth,
+     [](const Context& c) {
+         return read_whole(c, INT32_MIN, INT32_MAX, "a whole number of 32 bits", c.call.priority);
+     }},
+    {"cache_salt", kBoth, [](const Context& c) { return read_string(c, c.call.cache_salt); }},
     {"user", kBoth, read_any_string},
     {"return_token_ids", kBoth,
      [](const Context& c) { return read_bool(c, c.call.return_token_ids); }},
@@ -243,8 +248,6 @@ const Field kFields[] = {
     {"stop_regex", kBoth, nullptr, is_empty},
     {"reasoning_effort", kChat, nullptr, never},
     {"separate_reasoning", kChat, nullptr, is_false},
-    {"priority", kBoth, nullptr, is_zero},
-    {"cache_salt", kBoth, nullptr, is_empty},
     {"suffix", kCompletion, nullptr, is_empty},
     {"best_of", kCompletion, nullptr, is_one},
     {"lora_path", kBoth, nullptr, is_empty},

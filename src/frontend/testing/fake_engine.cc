@@ -120,6 +120,7 @@ std::vector<TokenOut> FakeEngine::step() {
             out.finish = script.finish;
             out.matched_token = script.matched_token;
             out.error = script.error;
+            out.error_kind = script.error_kind;
         }
         outs.push_back(std::move(out));
         it = ended ? running_.erase(it) : std::next(it);

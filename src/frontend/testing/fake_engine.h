@@ -22,6 +22,7 @@ struct Script {
     FinishReason finish = FinishReason::kLength;
     int32_t matched_token = -1;
     std::string error = {};
+    ErrorKind error_kind = ErrorKind::kUnavailable;
     int step = 1;
     int cached_tokens = 0;
     bool never_ends = false;         // after its tokens nothing comes
