@@ -1,17 +1,16 @@
-#include <algorithm>
 #include <cstring>
-#include <deque>
 #include <unordered_map>
 
 #include "base/fault.h"
-#include "base/log.h"
+#include "engine/early_news.h"
 #include "engine/handoff.h"
 #include "request/convert.h"
 
 namespace aerie::engine {
 namespace {
 
-constexpr size_t kMaxTombstones = 4096;
+// Requests that are remembered before they are known, and after they have ended.
+constexpr size_t kMaxEarly = 4096;
 
 // A decode replica: requests enter with their KV, pushed by a prefill replica into blocks that were
 // reserved for it. Only this side talks to the client.
@@ -23,21 +22,13 @@ class DecodeHandoff final : public KvHandoff {
           side_(transfer::make_decode_side(std::move(options))) {}
 
     void add(const Request& request) override {
-        const auto tombstone = find_tombstone(request.id);
-        if (tombstone != tombstones_.end()) {
-            tell(request.id, tombstone->second);
-            tombstones_.erase(tombstone);
-            return;
-        }
+        if (const auto why = gone_.take(request.id)) return tell(request.id, *why);
         if (Status added = scheduler_.add(request); !added) {
             told_.push_back(aborted(request.id, added.message(), ErrorKind::kBadRequest));
             return;
         }
         requests_[request.id].request = request;
-        if (const auto early = early_.find(request.id); early != early_.end()) {
-            announced(early->second);
-            early_.erase(early);
-        }
+        if (const auto early = early_.take(request.id)) announced(*early);
     }
 
     void abort(RequestId id) override { give_up(id, "the request was cancelled"); }
@@ -49,6 +40,7 @@ class DecodeHandoff final : public KvHandoff {
 
     void receive(std::vector<TokenOut>& out) override {
         for (auto& event : side_->poll()) handle(event);
+        forget_lost();
         send_back_lost();
         out.insert(out.end(), told_.begin(), told_.end());
         told_.clear();
@@ -69,7 +61,7 @@ class DecodeHandoff final : public KvHandoff {
 
     void sampled(std::vector<TokenOut>& out) override {
         for (const TokenOut& token : out) {
-            if (token.finish != FinishReason::kNone) requests_.erase(token.id);
+            if (token.finish != FinishReason::kNone) ended(token.id);
         }
     }
 
@@ -89,11 +81,9 @@ class DecodeHandoff final : public KvHandoff {
         uint32_t epoch;  // of its host
     };
 
-    using Tombstones = std::deque<std::pair<RequestId, std::string>>;
-
-    Tombstones::iterator find_tombstone(RequestId id) {
-        return std::find_if(tombstones_.begin(), tombstones_.end(),
-                            [id](const auto& tombstone) { return tombstone.first == id; });
+    void ended(RequestId id) {
+        requests_.erase(id);
+        gone_.put(id, "the request has ended");
     }
 
     void handle(transfer::DecodeEvent& event) {
@@ -109,10 +99,13 @@ class DecodeHandoff final : public KvHandoff {
     void announced(const transfer::DecodeEvent& event) {
         const auto known = requests_.find(event.id);
         if (known == requests_.end()) {
-            // The announcement has overtaken the request, or the request has ended here: then its
-            // prefill replica hears of it from the frontend.
-            if (early_.size() < kMaxTombstones && find_tombstone(event.id) == tombstones_.end()) {
-                early_[event.id] = event;
+            // The announcement has overtaken the request, or the request has ended here.
+            if (gone_.contains(event.id)) return refuse(event, "the request has ended");
+            if (const auto oldest = early_.put(event.id, event)) {
+                const std::string why = fmt::format(
+                    "more than {} requests were announced before they came", kMaxEarly);
+                refuse(oldest->second, why);
+                gone_.put(oldest->first, why);
             }
             return;
         }
@@ -120,6 +113,17 @@ class DecodeHandoff final : public KvHandoff {
         known->second.prefill_replica = event.prefill_replica;
         sent_back_.erase(event.id);
         scheduler_.announced(event.id);
+    }
+
+    void refuse(const transfer::DecodeEvent& event, const std::string& why) {
+        side_->cancel(event.id, event.attempt, event.prefill_replica, why);
+    }
+
+    // What a life of a prefill host has announced, its next one does not know.
+    void forget_lost() {
+        early_.erase_if([this](const transfer::DecodeEvent& event) {
+            return fabric_->peer_epoch(prefill_nodes_[event.prefill_replica].node) != event.epoch;
+        });
     }
 
     void make_offers() {
@@ -135,15 +139,18 @@ class DecodeHandoff final : public KvHandoff {
 
     void ready(transfer::DecodeEvent& event) {
         const auto known = requests_.find(event.id);
-        if (known == requests_.end() || event.first.tokens.empty()) return;
+        if (known == requests_.end() || known->second.attempt != event.attempt) return;
+        if (event.first.tokens.empty()) {
+            return fail(event.id, "the prefill replica sent no first token");
+        }
         if (fault_planted(Fault::kKvBlockZeroed)) [[unlikely]] zero_first_block(event.id);
         auto started = scheduler_.start_decode(event.id, event.first.tokens.front());
         side_->acknowledge(event.id);
         known->second.offered = false;
-        if (!started) return;
+        if (!started) return fail(event.id, started.message());
         started->cached_tokens = event.first.cached_tokens;
         started->logits_hashes = std::move(event.first.logits_hashes);
-        if (started->finish != FinishReason::kNone) requests_.erase(known);
+        if (started->finish != FinishReason::kNone) ended(event.id);
         told_.push_back(*std::move(started));
     }
 
@@ -151,8 +158,7 @@ class DecodeHandoff final : public KvHandoff {
         const auto known = requests_.find(event.id);
         if (known == requests_.end()) {
             early_.erase(event.id);
-            tombstones_.emplace_back(event.id, event.why);
-            if (tombstones_.size() > kMaxTombstones) tombstones_.pop_front();
+            if (!gone_.contains(event.id)) gone_.put(event.id, event.why);
             return;
         }
         if (known->second.attempt != 0 && known->second.attempt != event.attempt) return;
@@ -166,11 +172,7 @@ class DecodeHandoff final : public KvHandoff {
     }
 
     void tell(RequestId id, const std::string& why) {
-        told_.push_back({.id = id,
-                         .tokens = {},
-                         .finish = FinishReason::kAbort,
-                         .error = why,
-                         .logits_hashes = {}});
+        told_.push_back(aborted(id, why));
     }
 
     void give_up(RequestId id, const std::string& why) {
@@ -186,7 +188,7 @@ class DecodeHandoff final : public KvHandoff {
             side_->cancel(id, known->second.attempt, known->second.prefill_replica, why);
         }
         if (!known->second.offered && scheduler_.is_held(id)) scheduler_.release(id);
-        requests_.erase(known);
+        ended(id);
     }
 
     // Prompt and output so far become the prompt of a new attempt, on a prefill replica that lives.
@@ -237,10 +239,10 @@ class DecodeHandoff final : public KvHandoff {
     comm::Fabric* const fabric_;
     std::unique_ptr<transfer::DecodeSide> side_;
     std::unordered_map<RequestId, Known> requests_;
-    std::unordered_map<RequestId, transfer::DecodeEvent> early_;      // announced, not yet known
     std::unordered_map<RequestId, SentBack> sent_back_;
-    Tombstones tombstones_;                                           // cancelled, not yet known
-    std::vector<TokenOut> told_;                                      // for the next publication
+    EarlyNews<transfer::DecodeEvent> early_{kMaxEarly};  // announced, not yet known
+    EarlyNews<std::string> gone_{kMaxEarly};  // cancelled before they were known, or ended: why
+    std::vector<TokenOut> told_;              // for the next publication
 };
 
 }  // namespace

@@ -180,13 +180,14 @@ class PushedDecodeSide final : public DecodeSide, comm::Receiver {
         return pool.layers[header.layer] + run[0] * pool.block_bytes();
     }
 
-    void handle(int node, const KvHeader& header, const proto::KvMessage& message) {
+    void handle(int node, uint32_t epoch, const KvHeader& header, const proto::KvMessage& message) {
         if (message.has_announce()) {
             if (header.replica < 0 || header.replica >= static_cast<int>(options_.prefill.size())) return;
             events_.push_back({.kind = DecodeEvent::Kind::kAnnounced,
                                .id = message.announce().id(),
                                .attempt = message.announce().attempt(),
                                .prefill_replica = header.replica,
+                               .epoch = epoch,
                                .num_tokens = message.announce().num_tokens(),
                                .first = {},
                                .why = {}});
@@ -247,7 +248,7 @@ class PushedDecodeSide final : public DecodeSide, comm::Receiver {
         if (!parsed) return;
         {
             std::lock_guard lock(mutex_);
-            handle(message.node, *header, *parsed);
+            handle(message.node, message.epoch, *header, *parsed);
         }
         options_.notify();
     }

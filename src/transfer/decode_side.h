@@ -34,6 +34,7 @@ struct DecodeEvent {
     RequestId id = 0;
     uint32_t attempt = 0;
     int prefill_replica = 0;
+    uint32_t epoch = 0;  // kAnnounced: of the prefill host
     int num_tokens = 0;  // kAnnounced
     TokenOut first;
     std::string why;
