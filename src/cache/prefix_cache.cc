@@ -9,10 +9,13 @@
 
 namespace aerie::cache {
 
-PrefixCache::PrefixCache(KvBlocks& kv)
-    : kv_(kv), page_size_(kv.page_size()), num_idle_(kv.cp(), 0) {
+PrefixCache::PrefixCache(KvBlocks& kv, int num_host_slots)
+    : kv_(kv),
+      page_size_(kv.page_size()),
+      num_idle_(kv.cp(), 0),
+      free_slots_(kv.cp(), std::vector<int32_t>(num_host_slots)) {
     const int num_blocks = kv.pool(0).num_blocks();
-    const size_t num_pages = static_cast<size_t>(num_blocks) * kv.cp();
+    const size_t num_pages = (static_cast<size_t>(num_blocks) + num_host_slots) * kv.cp();
     pages_.resize(num_pages);
     tokens_.resize(num_pages * page_size_);
     buckets_.assign(std::bit_ceil(num_pages), -1);
@@ -21,6 +24,8 @@ PrefixCache::PrefixCache(KvBlocks& kv)
         pages_[page].next = free_page_;
         free_page_ = static_cast<int32_t>(page);
     }
+    for (auto& slots : free_slots_)
+        for (int i = 0; i < num_host_slots; ++i) slots[i] = num_host_slots - 1 - i;
     kv_.set_reclaimer(this);
 }
 
@@ -40,7 +45,8 @@ PrefixCache::Match PrefixCache::match(const std::string& salt,
         const int32_t* first = tokens.data() + end - page_size;
         at = find_child(at, first, hash(at, first));
         if (at == -1) break;
-        found = {static_cast<int>(end), at};
+        (pages_[at].block >= 0 ? found.num_tokens : found.num_host_tokens) += page_size_;
+        found.page = at;
     }
     return found;
 }
@@ -49,8 +55,13 @@ int PrefixCache::acquire(const std::string& salt, std::span<const int32_t> token
                          std::vector<int32_t>& blocks) {
     CHECK(blocks.empty(), "{} blocks", blocks.size());
     const Match found = match(salt, tokens);
-    blocks.resize(found.num_tokens / page_size_);
     int32_t page = found.page;
+    // Those in host memory are used too: from the last to the first, as blocks are released.
+    for (int i = 0; i < found.num_host_tokens / page_size_; ++i, page = pages_[page].parent) {
+        remove(host_, page);
+        append(host_, page);
+    }
+    blocks.resize(found.num_tokens / page_size_);
     for (size_t i = blocks.size(); i-- > 0; page = pages_[page].parent) {
         blocks[i] = pages_[page].block;
         hold(page);
@@ -74,6 +85,11 @@ int PrefixCache::insert(const std::string& salt, std::span<const int32_t> tokens
             continue;
         }
         at = page;
+        if (pages_[page].block == -1) {  // computed again: in host memory it is not needed any more
+            leave_host(page);
+            give_block(page, blocks[i]);
+            continue;
+        }
         num_present += page_size_;
         if (pages_[page].block == blocks[i]) continue;
         hold(page);
@@ -87,9 +103,10 @@ int PrefixCache::insert(const std::string& salt, std::span<const int32_t> tokens
 }
 
 int64_t PrefixCache::flush() {
-    int64_t num_pages = 0;
-    for (; oldest_ != -1; ++num_pages) forget(oldest_);
-    return num_pages * page_size_;
+    const int num_before = num_pages_;
+    while (host_.oldest != -1) forget(host_.oldest);
+    while (idle_.oldest != -1) forget(idle_.oldest);
+    return int64_t{num_before - num_pages_} * page_size_;
 }
 
 int64_t PrefixCache::evictable_tokens() const {
@@ -100,14 +117,18 @@ int64_t PrefixCache::evictable_tokens() const {
 
 void PrefixCache::evict(const std::vector<int32_t>& free_wanted) {
     for (int rank = 0; rank < kv_.cp(); ++rank) {
-        for (; kv_.pool(rank).num_free() < free_wanted[rank] && oldest_ != -1; ++num_evicted_)
-            forget(oldest_);
+        while (kv_.pool(rank).num_free() < free_wanted[rank] && idle_.oldest != -1) {
+            ++num_evicted_;
+            demote(idle_.oldest);
+        }
     }
 }
 
 void PrefixCache::on_last_holder(int cp_rank, int32_t block) {
     const int32_t page = page_of_[cp_rank][block];
-    if (page != -1) make_idle(page);
+    if (page == -1) return;
+    append(idle_, page);
+    ++num_idle_[cp_rank];
 }
 
 // -1: no page has this salt.
@@ -156,10 +177,7 @@ int32_t PrefixCache::add_child(int32_t parent, int page_idx, const int32_t* toke
         .parent = parent, .block = block, .cp_rank = cp_rank, .hash = hash, .next = bucket};
     bucket = page;
     std::copy_n(tokens, page_size_, &tokens_[int64_t{page} * page_size_]);
-    CHECK(page_of_[cp_rank][block] == -1, "block {} of cp rank {} is in the tree already", block,
-          cp_rank);
-    page_of_[cp_rank][block] = page;
-    kv_.share(cp_rank, block);
+    give_block(page, block);
     ++num_children(parent);
     ++num_pages_;
     return page;
@@ -174,31 +192,56 @@ bool PrefixCache::is_idle(int32_t page) const {
 }
 
 void PrefixCache::hold(int32_t page) {
-    if (is_idle(page)) unlink(page);
-    kv_.share(pages_[page].cp_rank, pages_[page].block);
-}
-
-void PrefixCache::make_idle(int32_t page) {
-    pages_[page].older = newest_;
-    pages_[page].newer = -1;
-    (newest_ == -1 ? oldest_ : pages_[newest_].newer) = page;
-    newest_ = page;
-    ++num_idle_[pages_[page].cp_rank];
-}
-
-void PrefixCache::unlink(int32_t page) {
     const Page& p = pages_[page];
-    (p.older == -1 ? oldest_ : pages_[p.older].newer) = p.newer;
-    (p.newer == -1 ? newest_ : pages_[p.newer].older) = p.older;
-    --num_idle_[p.cp_rank];
+    if (is_idle(page)) {
+        remove(idle_, page);
+        --num_idle_[p.cp_rank];
+    }
+    kv_.share(p.cp_rank, p.block);
 }
 
-// The page is idle.
+void PrefixCache::append(List& list, int32_t page) {
+    pages_[page].older = list.newest;
+    pages_[page].newer = -1;
+    (list.newest == -1 ? list.oldest : pages_[list.newest].newer) = page;
+    list.newest = page;
+}
+
+void PrefixCache::remove(List& list, int32_t page) {
+    const Page& p = pages_[page];
+    (p.older == -1 ? list.oldest : pages_[p.older].newer) = p.newer;
+    (p.newer == -1 ? list.newest : pages_[p.newer].older) = p.older;
+}
+
+// A block that the caller holds becomes the page's, which has none.
+void PrefixCache::give_block(int32_t page, int32_t block) {
+    Page& p = pages_[page];
+    CHECK(page_of_[p.cp_rank][block] == -1, "block {} of cp rank {} is in the tree already", block,
+          p.cp_rank);
+    page_of_[p.cp_rank][block] = page;
+    p.block = block;
+    kv_.share(p.cp_rank, block);
+}
+
+// The block of an idle page is free.
+void PrefixCache::take_block(int32_t page) {
+    Page& p = pages_[page];
+    CHECK(is_idle(page), "page {} has {} holders", page, kv_.pool(p.cp_rank).num_holders(p.block));
+    remove(idle_, page);
+    --num_idle_[p.cp_rank];
+    page_of_[p.cp_rank][p.block] = -1;
+    kv_.release(p.cp_rank, p.block);
+    p.block = -1;
+}
+
+// The page is idle, or in host memory.
 void PrefixCache::forget(int32_t page) {
     Page& p = pages_[page];
-    CHECK(p.num_children == 0 && is_idle(page), "page {} has {} children and {} holders", page,
-          p.num_children, kv_.pool(p.cp_rank).num_holders(p.block));
-    unlink(page);
+    CHECK(p.num_children == 0, "page {} has {} children", page, p.num_children);
+    if (p.block >= 0)
+        take_block(page);
+    else
+        leave_host(page);
     int32_t* link = &buckets_[p.hash & (buckets_.size() - 1)];
     while (*link != page) link = &pages_[*link].next;
     *link = p.next;
@@ -207,9 +250,6 @@ void PrefixCache::forget(int32_t page) {
         root_of_.erase(roots_[root].salt);
         free_roots_.push_back(root);
     }
-    page_of_[p.cp_rank][p.block] = -1;
-    kv_.release(p.cp_rank, p.block);
-    p.block = -1;
     p.next = free_page_;
     free_page_ = page;
     --num_pages_;

@@ -12,7 +12,13 @@
 // continues. The head of the list is thus the least recently used page and has no page behind it:
 // eviction takes the head, at O(1) a page, as match and insert cost O(1) a page.
 //
-// Memory. There are never more pages than blocks: all records are allocated with the cache.
+// Host memory. With host slots a page that is evicted moves to a slot instead of being forgotten,
+// and back into a block of the sequence that needs it. On a path, pages with blocks come first,
+// then those in host memory, whose list is ordered as that of the idle ones. The cache moves
+// numbers; the bytes follow by the list of take_copies().
+//
+// Memory. There are never more pages than blocks and slots: all records are allocated with the
+// cache.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +32,29 @@
 
 namespace aerie::cache {
 
+// The KV of a page moves between a block and a slot of host memory, both of one cp rank.
+struct KvCopy {
+    int cp_rank = 0;
+    bool to_host = false;
+    int32_t block = 0;
+    int32_t slot = 0;
+    bool operator==(const KvCopy&) const = default;
+};
+
 class PrefixCache final : private Reclaimer {
   public:
     // Registers with `kv`, which must outlive it: extend() evicts what it needs from now on.
-    explicit PrefixCache(KvBlocks& kv);
+    // num_host_slots: of each cp rank, a page each.
+    explicit PrefixCache(KvBlocks& kv, int num_host_slots = 0);
     ~PrefixCache() override;
     PrefixCache(const PrefixCache&) = delete;
     PrefixCache& operator=(const PrefixCache&) = delete;
 
     // The longest prefix that is cached; changes nothing.
     struct Match {
-        int num_tokens = 0;  // whole pages
-        int32_t page = -1;   // its last page, for parent(); -1: none
+        int num_tokens = 0;       // whole pages that have blocks
+        int num_host_tokens = 0;  // behind them, in host memory
+        int32_t page = -1;        // the last page of all, for parent(); -1: none
     };
     Match match(const std::string& salt, std::span<const int32_t> tokens) const;
     // The page that `page` continues; -1: it is the first.
@@ -45,11 +62,19 @@ class PrefixCache final : private Reclaimer {
         return pages_[page].parent < 0 ? -1 : pages_[page].parent;
     }
 
-    // As match(), and appends the pages' blocks, which the caller holds from now on, to `blocks`
-    // (empty before). KvBlocks::release() lets go of them as of any others. Returns the number of
-    // tokens.
+    // As match(), and appends the blocks of pages that have one, which the caller holds from now
+    // on, to `blocks` (empty before). KvBlocks::release() lets go of them as of any others. Returns
+    // the number of their tokens.
     int acquire(const std::string& salt, std::span<const int32_t> tokens,
                 std::vector<int32_t>& blocks);
+    // After acquire() gave `num_acquired` and extend() lengthened the list: pages in host memory
+    // that follow take the caller's blocks. Returns their tokens; the KV is there after
+    // take_copies().
+    int restore(const std::string& salt, std::span<const int32_t> tokens,
+                const std::vector<int32_t>& blocks, int num_acquired);
+    // What is to be copied, in this order, before a step runs or a transfer writes into any block
+    // that was allocated since.
+    std::vector<KvCopy> take_copies() { return std::exchange(copies_, {}); }
 
     // The sequence of `tokens` holds `blocks`, whose KV is computed, or comes with a step that runs
     // before any that could use a match. The whole pages among them enter the tree. Where a page is
@@ -60,23 +85,29 @@ class PrefixCache final : private Reclaimer {
     int insert(const std::string& salt, std::span<const int32_t> tokens,
                std::vector<int32_t>& blocks, std::vector<Placed>* replaced = nullptr);
 
-    // Forgets every page that nobody uses. Returns how many tokens that were.
+    // Forgets every page that nobody uses, in host memory too. Returns how many tokens that were.
     int64_t flush();
 
-    // Tokens, of all cp ranks.
-    int64_t cached_tokens() const { return int64_t{num_pages_} * page_size_; }
+    // Tokens, of all cp ranks. What is in host memory counts apart.
+    int64_t cached_tokens() const { return int64_t{num_pages_ - num_host_pages_} * page_size_; }
+    int64_t host_tokens() const { return int64_t{num_host_pages_} * page_size_; }
     int64_t evictable_tokens() const;
     uint64_t evicted_tokens() const { return num_evicted_ * page_size_; }  // on demand, since ever
+    uint64_t restored_tokens() const { return num_restored_ * page_size_; }
 
   private:
     struct Page {
         int32_t parent = -1;  // page, or ~root
-        int32_t block = -1;
+        int32_t block = -1;   // -1: in host memory
+        int32_t slot = -1;    // of host memory
         int32_t cp_rank = 0;
         int32_t num_children = 0;
         uint32_t hash = 0;
         int32_t next = -1;               // in the bucket; among the free records
-        int32_t older = -1, newer = -1;  // in the list of the idle
+        int32_t older = -1, newer = -1;  // in a list
+    };
+    struct List {  // by last use
+        int32_t oldest = -1, newest = -1;
     };
     struct Root {  // the empty prefix under a salt; lives while pages continue it
         std::string salt;
@@ -96,9 +127,15 @@ class PrefixCache final : private Reclaimer {
     int32_t& num_children(int32_t parent);
     bool is_idle(int32_t page) const;
     void hold(int32_t page);  // one more holder
-    void make_idle(int32_t page);
-    void unlink(int32_t page);
+    void append(List& list, int32_t page);
+    void remove(List& list, int32_t page);
+    void give_block(int32_t page, int32_t block);
+    void take_block(int32_t page);
     void forget(int32_t page);
+
+    // prefix_cache_host.cc
+    void demote(int32_t page);
+    void leave_host(int32_t page);
 
     KvBlocks& kv_;
     const int page_size_;
@@ -110,7 +147,12 @@ class PrefixCache final : private Reclaimer {
     std::vector<std::vector<int32_t>> page_of_;  // [cp][block], -1: not in the tree
     std::vector<int32_t> num_idle_;              // [cp]
     int32_t free_page_ = -1;
-    int32_t oldest_ = -1, newest_ = -1;  // of the idle
+    List idle_;  // with blocks that nobody else holds
+    List host_;  // in host memory
+    int num_host_pages_ = 0;
+    uint64_t num_restored_ = 0;                     // pages
+    std::vector<std::vector<int32_t>> free_slots_;  // [cp]
+    std::vector<KvCopy> copies_;
     std::vector<Root> roots_;
     std::vector<int32_t> free_roots_;
     std::unordered_map<std::string, int32_t> root_of_;
