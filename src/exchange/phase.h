@@ -7,8 +7,4 @@ namespace aerie {
 // What a microbatch is part of: decode goes first at the experts.
 enum class Phase : uint8_t { kPrefill = 0, kDecode = 1 };
 
-inline const char* phase_name(Phase phase) {
-    return phase == Phase::kPrefill ? "prefill" : "decode";
-}
-
 }  // namespace aerie

@@ -32,26 +32,4 @@ void kv_write(Stream& stream, const KvPool& pool, ConstView rows, const int64_t*
                   });
 }
 
-void kv_read(Stream& stream, const KvPool& pool, const int64_t* slots, View out) {
-    check_rows(pool, out);
-    const size_t bytes = slot_bytes(pool);
-    parallel_rows(stream, out.rows, 2 * static_cast<int64_t>(bytes),
-                  [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i)
-                          if (slots[i] >= 0)
-                              std::memcpy(out.row(i), slot_at(pool, slots[i]), bytes);
-                  });
-}
-
-void kv_copy_blocks(Stream& stream, const KvPool& pool, const int32_t* from, const int32_t* to,
-                    int64_t num_blocks) {
-    const size_t bytes = slot_bytes(pool) * static_cast<size_t>(pool.page_size);
-    parallel_rows(stream, num_blocks, 2 * static_cast<int64_t>(bytes),
-                  [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i)
-                          std::memcpy(slot_at(pool, int64_t{to[i]} * pool.page_size),
-                                      slot_at(pool, int64_t{from[i]} * pool.page_size), bytes);
-                  });
-}
-
 }  // namespace aerie::kernels
