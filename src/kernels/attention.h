@@ -1,12 +1,18 @@
-// Absorbed multi-head latent attention over a paged KV pool.
+// Multi-head latent attention over a paged KV pool.
+//
+// Absorbed: W_UK has gone into q, whose keys and values are then the latents themselves, and the
+// result is a sum of latents. Expanded: each head's keys and values are made from the latents here,
+// a tile of tokens at a time, once for many rows of a sequence. Absorbed costs fewer operations for
+// few rows over a long context, expanded for many.
 //
 // Arithmetic, for one query row and head (a column): local tokens are taken in ascending order in
 // chunks of kMlaChunkTokens, a chunk in tiles of kMlaTileTokens. Scores q·k (fp32) are multiplied
 // by scale; a tile's probabilities are exp(score − running maximum), added up in fp32 before, and
-// rounded to the compute type for, the product with the latents, which adds in fp32. A chunk's
-// result (maximum, sum, sum of latents) is merged into that of the chunks before it. Masked tokens
-// contribute exact zeros. So a row's bits depend on q, its KV and its position only: not on the
-// chunk of the prompt it is computed in, other sequences, page size, or threads.
+// rounded to the compute type for, the product with the values, which adds in fp32. A chunk's
+// result (maximum, sum, sum of values) is merged into that of the chunks before it. Masked tokens
+// contribute exact zeros. Expanded keys and values are rounded to the compute type. So a row's bits
+// depend on q, its KV and its position only: not on the chunk of the prompt it is computed in,
+// other sequences, page size, or threads.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +22,8 @@
 #include "tensor/view.h"
 
 namespace aerie::kernels {
+
+class LinearWeight;
 
 inline constexpr int kMlaTileTokens = 256;
 inline constexpr int kMlaChunkTokens = 512;
@@ -31,7 +39,9 @@ struct MlaSequence {
 };
 
 struct MlaArgs {
-    ConstView q;                     // [rows, heads · (latent_dim + rope_dim)] compute type
+    // [rows, heads · key_dim] compute type. key_dim: absorbed, latent_dim + rope_dim; expanded,
+    // expand_k's n + rope_dim.
+    ConstView q;
     const void* kv_layer = nullptr;  // [num_blocks, page_size, latent_dim + rope_dim] compute type
     int page_size = 64;
     int latent_dim = 512;  // multiples of 32, at most 1024 and 256
@@ -41,7 +51,13 @@ struct MlaArgs {
     int cp_size = 1;
     float scale = 1.0f;
     std::span<const MlaSequence> sequences;
-    View out;              // [rows, heads · latent_dim] float32 or compute type; overlaps no input
+    // Both null: absorbed. Else [heads] weights [any, latent_dim], of which key_dim and expand_v's
+    // n must be multiples of 32.
+    const LinearWeight* expand_k = nullptr;
+    const LinearWeight* expand_v = nullptr;
+    // [rows, heads · value_dim] float32 or compute type; overlaps no input. value_dim: absorbed,
+    // latent_dim; expanded, expand_v's n. Only the sequences' rows are written, of lse too.
+    View out;
     float* lse = nullptr;  // [rows, heads] natural log of the sum of exp(scores); may be null
 };
 
@@ -50,13 +66,13 @@ struct MlaArgs {
 void mla_attention(Stream& stream, const MlaArgs& args);
 
 // Joins the results of cp ranks, in cp order: out = Σ partial · exp(lse − max lse) / Σ exp(lse −
-// max lse), fp32, rounded once. partials: [rows, heads · latent_dim] float32 each; lse: [rows,
+// max lse), fp32, rounded once. partials: [rows, heads · value_dim] float32 each; lse: [rows,
 // heads] each.
 struct MlaMergeArgs {
     std::span<const ConstView> partials;
     std::span<const float* const> lse;
     int heads = 1;
-    View out;  // [rows, heads · latent_dim]; may be one of the partials
+    View out;  // [rows, heads · value_dim]; may be one of the partials
 };
 void mla_merge(Stream& stream, const MlaMergeArgs& args);
 

@@ -1,4 +1,4 @@
-// One tile of absorbed attention for sixteen lanes of any width: a lane is a (row, head) column.
+// One tile of attention for sixteen lanes of any width: a lane is a (row, head) column.
 // Included once by each instruction set's unit. Scores are computed transposed, [token][column], so
 // that the KV rows are read as they lie and the softmax of a column stays in its lane.
 #pragma once
@@ -45,7 +45,7 @@ AERIE_INLINE F16 softmax_tile(const MlaTile& t, MlaGroup& g, float* scores) {
     return factor;
 }
 
-// scores [tokens][16] = KV rows · packed Q.
+// scores [tokens][16] = keys · packed Q.
 template <typename T>
 AERIE_INLINE void score_tile(const MlaTile& t, const MlaGroup& g, float* scores) {
     const PanelMatrix<T> q{static_cast<const char*>(g.q), 0, 64};
@@ -54,9 +54,9 @@ AERIE_INLINE void score_tile(const MlaTile& t, const MlaGroup& g, float* scores)
         const T* x[kRows];
         for (int m = 0; m < kRows; ++m)
             x[m] = static_cast<const T*>(t.runs[(i + m) / kMlaRunTokens]) +
-                   (i + m) % kMlaRunTokens * t.width;
+                   (i + m) % kMlaRunTokens * t.stride;
         F16 acc[kRows][1] = {};
-        multiply<kRows, 1>(x, q, t.width, acc);
+        multiply<kRows, 1>(x, q, t.key_dim, acc);
         unroll<kRows>([&](auto m) AERIE_LAMBDA { store(scores + (i + m) * 16, acc[m][0]); });
     }
 }
@@ -85,7 +85,7 @@ template <typename T>
 AERIE_INLINE void value_tile(const MlaTile& t, MlaGroup& g, const T* probabilities,
                              const float* factors, PanelMatrix<T> v, int tokens) {
     constexpr int kRows = 4;
-    for (int n = 0; n < t.latent; n += 16 * kPanelBlock) {
+    for (int n = 0; n < t.value_dim; n += 16 * kPanelBlock) {
         const PanelMatrix<T> part{v.data + n / 16 * v.panel_stride, v.panel_stride, v.k_stride};
         int col = 0;
         for (; col + kRows <= g.num_cols; col += kRows)
@@ -95,25 +95,27 @@ AERIE_INLINE void value_tile(const MlaTile& t, MlaGroup& g, const T* probabiliti
     }
 }
 
-// Latents of the tile as a [tokens][latent] matrix; what is past num_tokens is zero.
-void copy_values(const MlaTile& t, float* out) {
-    for (int i = 0; i < t.num_tokens; ++i)
-        __builtin_memcpy(
-            out + i * t.latent,
-            static_cast<const float*>(t.runs[i / kMlaRunTokens]) + i % kMlaRunTokens * t.width,
-            t.latent * sizeof(float));
+// The value of the tile's token i.
+template <typename T>
+AERIE_INLINE const T* value_of(const MlaTile& t, int i) {
+    return static_cast<const T*>(t.runs[i / kMlaRunTokens]) + i % kMlaRunTokens * t.stride +
+           t.value_begin;
 }
 
-// [latent / 16] panels of [pairs of tokens][16][2]; pairs beyond the tokens are zero up to a
+// Values of the tile as a [tokens][value_dim] matrix.
+void copy_values(const MlaTile& t, float* out) {
+    for (int i = 0; i < t.num_tokens; ++i)
+        __builtin_memcpy(out + i * t.value_dim, value_of<float>(t, i), t.value_dim * sizeof(float));
+}
+
+// [value_dim / 16] panels of [pairs of tokens][16][2]; pairs beyond the tokens are zero up to a
 // multiple of 16 pairs.
 void pack_values(const MlaTile& t, uint16_t* out) {
     for (int i = 0; i < (t.num_tokens + 31) / 32 * 32; i += 2) {
         const uint16_t* rows[2] = {nullptr, nullptr};
         for (int j = 0; j < 2; ++j)
-            if (i + j < t.num_tokens)
-                rows[j] = static_cast<const uint16_t*>(t.runs[(i + j) / kMlaRunTokens]) +
-                          (i + j) % kMlaRunTokens * t.width;
-        for (int n = 0; n < t.latent; ++n) {
+            if (i + j < t.num_tokens) rows[j] = value_of<uint16_t>(t, i + j);
+        for (int n = 0; n < t.value_dim; ++n) {
             uint16_t* to = out + (n / 16 * (kMlaTile / 2) + i / 2) * 32 + n % 16 * 2;
             to[0] = rows[0] != nullptr ? rows[0][n] : 0;
             to[1] = rows[1] != nullptr ? rows[1][n] : 0;
@@ -126,16 +128,19 @@ void mla_tile_f32_lanes(const MlaTile& t) {
     float* transposed = scores + kMlaScoreBytes / 4;  // [16][kMlaTile]
     float* values = transposed + kMlaScoreBytes / 4;
     copy_values(t, values);
+    MlaTile seen = t;  // by one group
     for (int i = 0; i < t.num_groups; ++i) {
         MlaGroup& g = t.groups[i];
+        seen.num_tokens = g.num_tokens;
         float factors[16];
-        score_tile<float>(t, g, scores);
-        store(factors, softmax_tile(t, g, scores));
+        score_tile<float>(seen, g, scores);
+        store(factors, softmax_tile(seen, g, scores));
         for (int c = 0; c < g.num_cols; ++c)
-            for (int j = 0; j < t.num_tokens; ++j)
+            for (int j = 0; j < g.num_tokens; ++j)
                 transposed[c * kMlaTile + j] = scores[j * 16 + c];
-        value_tile<float>(t, g, transposed, factors,
-                          {reinterpret_cast<const char*>(values), 64, t.latent * 4}, t.num_tokens);
+        value_tile<float>(seen, g, transposed, factors,
+                          {reinterpret_cast<const char*>(values), 64, t.value_dim * 4},
+                          g.num_tokens);
     }
 }
 
@@ -144,24 +149,26 @@ void mla_tile_bf16_lanes(const MlaTile& t) {
     auto* transposed = reinterpret_cast<uint16_t*>(scores + kMlaScoreBytes / 4);  // [16][kMlaTile]
     auto* values = reinterpret_cast<uint16_t*>(scores + 2 * kMlaScoreBytes / 4);
     pack_values(t, values);
-    const int even = (t.num_tokens + 1) / 2 * 2;
+    MlaTile seen = t;  // by one group
     for (int i = 0; i < t.num_groups; ++i) {
         MlaGroup& g = t.groups[i];
+        seen.num_tokens = g.num_tokens;
+        const int even = (g.num_tokens + 1) / 2 * 2;
         float factors[16];
-        score_tile<uint16_t>(t, g, scores);
-        store(factors, softmax_tile(t, g, scores));
-        if (even != t.num_tokens) store(scores + t.num_tokens * 16, zero());
+        score_tile<uint16_t>(seen, g, scores);
+        store(factors, softmax_tile(seen, g, scores));
+        if (even != g.num_tokens) store(scores + g.num_tokens * 16, zero());
         for (int j = 0; j < even; ++j) {
             uint16_t rounded[16];
             store(rounded, load(scores + j * 16));
             for (int c = 0; c < g.num_cols; ++c) transposed[c * kMlaTile + j] = rounded[c];
         }
-        value_tile<uint16_t>(t, g, transposed, factors,
+        value_tile<uint16_t>(seen, g, transposed, factors,
                              {reinterpret_cast<const char*>(values), kMlaTile / 2 * 64, 64}, even);
     }
 }
 
-void mla_merge_lanes(MlaGroup& into, const MlaGroup& from, int latent) {
+void mla_merge_lanes(MlaGroup& into, const MlaGroup& from, int value_dim) {
     const F16 highest = max(load(into.max), load(from.max));
     F16 origin = highest;
     AERIE_EACH origin.v[p] = origin.v[p] == kNegativeInfinity ? NativeF{} : origin.v[p];
@@ -171,7 +178,7 @@ void mla_merge_lanes(MlaGroup& into, const MlaGroup& from, int latent) {
     float a_lanes[16], b_lanes[16];
     store(a_lanes, a);
     store(b_lanes, b);
-    for (int n = 0; n < latent * 16; n += 256)
+    for (int n = 0; n < value_dim * 16; n += 256)
         for (int c = 0; c < into.num_cols; ++c) {
             float* to = into.acc + n + c * 16;
             store(to, load(to) * set1(a_lanes[c]) + load(from.acc + n + c * 16) * set1(b_lanes[c]));
@@ -179,9 +186,9 @@ void mla_merge_lanes(MlaGroup& into, const MlaGroup& from, int latent) {
 }
 
 // One column's values, in order.
-void mla_finish_lanes(const float* acc, float factor, int64_t latent, RowOut out) {
+void mla_finish_lanes(const float* acc, float factor, int64_t value_dim, RowOut out) {
     typed(out, [&](auto* y) {
-        for (int64_t n = 0; n < latent; n += 16) store(y + n, load(acc + n * 16) * set1(factor));
+        for (int64_t n = 0; n < value_dim; n += 16) store(y + n, load(acc + n * 16) * set1(factor));
     });
 }
 

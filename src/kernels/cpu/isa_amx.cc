@@ -226,33 +226,32 @@ void linear_amx(const LinearBlock& b) {
 // ---- attention
 // -------------------------------------------------------------------------------------
 //
-// K is not repacked: scores are K · Qᵀ, with KV rows as the left operand. For the values, rows of
-// two tokens are interleaved, within 128-bit lanes because that is cheapest; so of 32 latents the
+// K is not repacked: scores are K · Qᵀ, with keys as the left operand. For the values, rows of
+// two tokens are interleaved, within 128-bit lanes because that is cheapest; so of 32 values the
 // first panel holds 0-3, 8-11, 16-19, 24-27 and the second the others, and so does acc until
 // finish_row_amx.
 
-// Interleaved latents of some steps of 32 tokens: panels of [pairs of tokens][16][2], zero past
+// Interleaved values of some steps of 32 tokens: panels of [pairs of tokens][16][2], zero past
 // num_tokens.
 struct Values {
     char* data;
     int64_t panel_bytes;
 };
 
-// Packs the latents [n, n + num_latents) of the steps [begin, end).
-AERIE_INLINE void pack_values_amx(const MlaTile& t, int n, int num_latents, int begin, int end,
+// Packs the values [n, n + num_values) of the steps [begin, end).
+AERIE_INLINE void pack_values_amx(const MlaTile& t, int n, int num_values, int begin, int end,
                                   Values out) {
     const int known = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens * kMlaRunTokens;
     for (int i = begin * 32; i < end * 32; i += 2) {
         char* to = out.data + (i / 2 - begin * 16) * 64;
         if (i >= known) {  // before that the run's own rows are zero past the end
-            for (int j = 0; j < num_latents; j += 16, to += out.panel_bytes)
+            for (int j = 0; j < num_values; j += 16, to += out.panel_bytes)
                 _mm512_store_si512(to, __m512i{});
             continue;
         }
-        const uint16_t* first = static_cast<const uint16_t*>(t.runs[i / kMlaRunTokens]) +
-                                i % kMlaRunTokens * t.width + n;
-        const uint16_t* second = first + t.width;
-        for (int j = 0; j < num_latents; j += 32, to += 2 * out.panel_bytes) {
+        const uint16_t* first = value_of<uint16_t>(t, i) + n;
+        const uint16_t* second = first + t.stride;
+        for (int j = 0; j < num_values; j += 32, to += 2 * out.panel_bytes) {
             const __m512i a = _mm512_loadu_si512(first + j), b = _mm512_loadu_si512(second + j);
             _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
             _mm512_store_si512(to + out.panel_bytes, _mm512_unpackhi_epi16(a, b));
@@ -260,11 +259,11 @@ AERIE_INLINE void pack_values_amx(const MlaTile& t, int n, int num_latents, int 
     }
 }
 
-// scores [tokens][16] = KV rows · packed Q, four runs of 16 tokens at a time.
+// scores [tokens][16] = keys · packed Q, four runs of 16 tokens at a time.
 AERIE_INLINE void score_tile_one(const MlaTile& t, const MlaGroup& g, float* scores) {
     memory_fence();
-    const int64_t stride = t.width * 2;
-    const int steps = t.width / 32;
+    const int64_t stride = t.stride * 2;
+    const int steps = t.key_dim / 32;
     const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
     const auto* q = static_cast<const char*>(g.q);
     const auto k = [&](int run) AERIE_LAMBDA {
@@ -298,8 +297,8 @@ AERIE_INLINE void score_tile_one(const MlaTile& t, const MlaGroup& g, float* sco
 // The same for two groups, two runs at a time.
 AERIE_INLINE void score_tile_pair(const MlaTile& t, const MlaGroup* g, float* const* scores) {
     memory_fence();
-    const int64_t stride = t.width * 2;
-    const int steps = t.width / 32;
+    const int64_t stride = t.stride * 2;
+    const int steps = t.key_dim / 32;
     const int runs = (t.num_tokens + kMlaRunTokens - 1) / kMlaRunTokens;
     const auto* q0 = static_cast<const char*>(g[0].q);
     const auto* q1 = static_cast<const char*>(g[1].q);
@@ -382,7 +381,7 @@ void rescale(const MlaTile& t, MlaGroup& g, F16 factor) {
     for (int c = 0; c < g.num_cols; ++c) {
         if (factors[c] == 1.0f) continue;  // as it mostly is, and multiplying by 1 changes no bit
         float* acc = g.acc + c * 16;
-        for (int n = 0; n < t.latent * 16; n += 256)
+        for (int n = 0; n < t.value_dim * 16; n += 256)
             store(acc + n, load(acc + n) * set1(factors[c]));
     }
 }
@@ -392,7 +391,7 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t*
                                   Values values) {
     memory_fence();
     const int steps = (t.num_tokens + 31) / 32;
-    for (int n = 0; n < t.latent; n += 32) {
+    for (int n = 0; n < t.value_dim; n += 32) {
         const char* v = values.data + n / 16 * values.panel_bytes;
         if (t.first) {
             _tile_zero(0);
@@ -422,7 +421,7 @@ AERIE_INLINE void value_tile_pair(const MlaTile& t, MlaGroup* g, const uint16_t*
     }
 }
 
-// The same for one group: kPanels panels of values, whose latents begin at n, and the steps [begin,
+// The same for one group: kPanels panels of values, whose columns begin at n, and the steps [begin,
 // end).
 template <int kPanels>
 AERIE_INLINE void value_steps(MlaGroup& g, const uint16_t* p, Values values, int n, int begin,
@@ -468,17 +467,17 @@ AERIE_INLINE void value_steps(MlaGroup& g, const uint16_t* p, Values values, int
     memory_fence();
 }
 
-// A decode step has one group. Values are packed 64 latents by 128 tokens at a time and used while
+// A decode step has one group. Values are packed 64 columns by 128 tokens at a time and used while
 // they are in the first cache: packing them all would take more than twice as long.
 void value_tile_one(const MlaTile& t, MlaGroup& g, const uint16_t* p, char* memory) {
     constexpr int kSteps = 4;
     const int steps = (t.num_tokens + 31) / 32;
     const Values v{memory, kSteps * kTileBytes};
-    for (int n = 0; n < t.latent; n += 64)
+    for (int n = 0; n < t.value_dim; n += 64)
         for (int s = 0; s < steps; s += kSteps) {
             const int end = s + kSteps < steps ? s + kSteps : steps;
             const bool fresh = t.first && s == 0;
-            if (n + 64 <= t.latent) {
+            if (n + 64 <= t.value_dim) {
                 pack_values_amx(t, n, 64, s, end, v);
                 value_steps<4>(g, p, v, n, s, end, fresh);
             } else {
@@ -497,10 +496,11 @@ void mla_tile_amx(const MlaTile& t) {
     const int steps = (t.num_tokens + 31) / 32;
     const TileConfig whole;
     whole.load();
+    MlaTile seen = t;  // by one or two groups
     const auto softmax = [&](MlaGroup& g, int i) AERIE_LAMBDA {
-        const F16 factor = softmax_tile(t, g, scores[i]);
+        const F16 factor = softmax_tile(seen, g, scores[i]);
         if (!t.first) rescale(t, g, factor);
-        transpose_probabilities(t.num_tokens, scores[i], p[i]);
+        transpose_probabilities(seen.num_tokens, scores[i], p[i]);
     };
     if (t.num_groups == 1) {
         MlaGroup& g = t.groups[0];
@@ -515,28 +515,31 @@ void mla_tile_amx(const MlaTile& t) {
     }
     // A line more than the pairs need, so that panels do not meet in one set of the cache.
     const Values v{values, steps * kTileBytes + 64};
-    pack_values_amx(t, 0, t.latent, 0, steps, v);
+    pack_values_amx(t, 0, t.value_dim, 0, steps, v);
     int i = 0;
     for (; i + 2 <= t.num_groups; i += 2) {
-        score_tile_pair(t, t.groups + i, scores);
+        const int first = t.groups[i].num_tokens, second = t.groups[i + 1].num_tokens;
+        seen.num_tokens = first > second ? first : second;
+        score_tile_pair(seen, t.groups + i, scores);
         softmax(t.groups[i], 0);
         softmax(t.groups[i + 1], 1);
-        value_tile_pair(t, t.groups + i, p, v);
+        value_tile_pair(seen, t.groups + i, p, v);
     }
     if (i < t.num_groups) {
-        score_tile_one(t, t.groups[i], scores[0]);
+        seen.num_tokens = t.groups[i].num_tokens;
+        score_tile_one(seen, t.groups[i], scores[0]);
         softmax(t.groups[i], 0);
-        for (int n = 0; n < t.latent; n += 32)
+        for (int n = 0; n < t.value_dim; n += 32)
             value_steps<2>(t.groups[i], p[0], {v.data + n / 16 * v.panel_bytes, v.panel_bytes}, n,
-                           0, steps, t.first);
+                           0, (seen.num_tokens + 31) / 32, t.first);
     }
     _tile_release();
 }
 
-void finish_row_amx(const float* acc, float factor, int64_t latent, RowOut out) {
+void finish_row_amx(const float* acc, float factor, int64_t value_dim, RowOut out) {
     const __m512i low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
-    for (int64_t n = 0; n < latent; n += 32) {
+    for (int64_t n = 0; n < value_dim; n += 32) {
         const __m512d first = _mm512_load_pd(acc + n * 16),
                       second = _mm512_load_pd(acc + n * 16 + 256);
         F16 a, b;

@@ -56,31 +56,36 @@ inline constexpr int kMlaMaxRuns = kMlaTile / kMlaRunTokens;
 
 // One group of columns and what it has seen so far. All of it float32.
 struct MlaGroup {
-    const void* q;                 // packed panel [latent + rope][16], compute type
+    const void* q;                 // packed panel [key_dim][16], compute type
     int num_cols;                  // the others are zero
     float* max;                    // [16] base-2, of scaled scores
     float* sum;                    // [16]
-    float* acc;                    // [latent / 16][16 columns][16 latents]
+    float* acc;                    // [value_dim / 16][16 columns][16 values]
     int32_t limit[kMlaGroupCols];  // tokens of the tile that each column sees
+    int num_tokens;                // the largest of them; at least 1
 };
 
 struct MlaTile {
     MlaGroup* groups;
     int num_groups;
-    const void* runs[kMlaMaxRuns];  // [16, latent + rope] each; zero past num_tokens
-    int num_tokens;                 // that some column sees; at least 1
-    bool first;                     // of its chunk: max, sum and acc are overwritten
-    int latent;
-    int width;      // latent + rope
-    float scale;    // times log2(e)
-    void* scratch;  // mla_scratch_bytes()
+    // [16, stride] each, compute type: a token's key at 0, its value at value_begin (absorbed: the
+    // value, the latent, is the key's beginning). Zero past num_tokens.
+    const void* runs[kMlaMaxRuns];
+    int stride;
+    int key_dim;  // this and value_dim are multiples of 32
+    int value_begin;
+    int value_dim;
+    int num_tokens;  // that some group sees
+    bool first;      // of its chunk: max, sum and acc are overwritten
+    float scale;     // times log2(e)
+    void* scratch;   // mla_scratch_bytes(value_dim)
 };
 
 inline constexpr int64_t kMlaScoreBytes = kMlaTile * kMlaGroupCols * 4;
-// Scores and probabilities of two groups, and the tile's KV in another order, with room between
+// Scores and probabilities of two groups, and the tile's values in another order, with room between
 // panels.
-constexpr int64_t mla_scratch_bytes(int width) {
-    return 4 * kMlaScoreBytes + kMlaTile * static_cast<int64_t>(width) * 4 + 64 * width;
+constexpr int64_t mla_scratch_bytes(int value_dim) {
+    return 4 * kMlaScoreBytes + kMlaTile * static_cast<int64_t>(value_dim) * 4 + 64 * value_dim;
 }
 
 struct CpuOps {
@@ -102,11 +107,11 @@ struct CpuOps {
     void (*mla_tile_f32)(const MlaTile&);
     void (*mla_tile_bf16)(const MlaTile&);
     // into = into joined with from; elementwise.
-    void (*mla_merge)(MlaGroup& into, const MlaGroup& from, int latent);
-    // out [latent] = one column's acc · factor; acc points at the column's first 16 values. Which
-    // latents those are is the tile function's own choice.
-    void (*mla_finish_f32)(const float* acc, float factor, int64_t latent, RowOut out);
-    void (*mla_finish_bf16)(const float* acc, float factor, int64_t latent, RowOut out);
+    void (*mla_merge)(MlaGroup& into, const MlaGroup& from, int value_dim);
+    // out [value_dim] = one column's acc · factor; acc points at the column's first 16 values.
+    // Which values those are is the tile function's own choice.
+    void (*mla_finish_f32)(const float* acc, float factor, int64_t value_dim, RowOut out);
+    void (*mla_finish_bf16)(const float* acc, float factor, int64_t value_dim, RowOut out);
 };
 
 const CpuOps& plain_ops();
