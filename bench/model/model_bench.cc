@@ -1,10 +1,11 @@
 // Steps of one attention rank with its experts beside it, without an exchange: where the time goes.
 //
-// usage: model_bench [MODEL_DIR] [--threads N] [--tile N] [--dtype bfloat16|float32]
-//                    [--unpack-fp8] [decode] [prefill]
+// usage: model_bench [MODEL_DIR] [--threads N] [--tile N] [--expanded-tile N]
+//                    [--dtype bfloat16|float32] [--unpack-fp8] [decode] [prefill]
 //        MODEL_DIR: default models/demo. Expert time shows as dispatch.
 //
-// A table for each case: the best step of several, and what each operation took in it.
+// A table for each case: the best step of several, and what each operation took in it. Prefill runs
+// with absorbed and with expanded attention in turns.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -23,7 +24,7 @@ struct Settings {
     std::string folder = "models/demo";
     WeightOptions weights;
     int num_threads = 1;
-    int64_t tile_rows = 256;
+    int64_t tile_rows = 256, expanded_tile_rows = 1024;
     bool decode = true, prefill = true;
 };
 
@@ -31,9 +32,11 @@ void check(const Status& status) { CHECK(status.ok(), "{}", status.message()); }
 
 class Case {
   public:
-    Case(TestModel& model, const Settings& settings, int64_t positions) {
+    Case(TestModel& model, const Settings& settings, int64_t positions, bool expand = false) {
         auto replica = TestReplica::create(model, {.max_rows = 4096,
-                                                   .tile_rows = settings.tile_rows,
+                                                   .tile_rows = expand ? settings.expanded_tile_rows
+                                                                       : settings.tile_rows,
+                                                   .expand = expand,
                                                    .max_positions = positions + 4096,
                                                    .max_logits_rows = 64,
                                                    .num_threads = settings.num_threads,
@@ -47,36 +50,39 @@ class Case {
     template <typename Next>
     void run(const std::string& name, int64_t tokens, Next next) {
         check(replica_->step(next()));  // warm-up
-        double best = 1e9;
-        StepProfile best_profile;
         const TimePoint start = Clock::now();
         for (int steps = 0; steps < 200 && (steps < 3 || seconds_since(start) < 1); ++steps) {
             const auto parts = next();
-            profile_ = {};
-            const TimePoint begin = Clock::now();
-            check(replica_->step(parts));
-            const double seconds = seconds_since(begin);
-            if (seconds >= best) continue;
-            best = seconds;
-            best_profile = profile_;
+            measure([&] { check(replica_->step(parts)); });
         }
-        report(name, tokens, best, best_profile);
+        report(name, tokens);
+    }
+
+    template <typename Steps>
+    void measure(Steps steps) {
+        profile_ = {};
+        const TimePoint begin = Clock::now();
+        steps();
+        const double seconds = seconds_since(begin);
+        if (seconds >= best_) return;
+        best_ = seconds;
+        best_profile_ = profile_;
+    }
+    double best() const { return best_; }
+    void report(const std::string& name, int64_t tokens) const {
+        std::printf("\n%s: %.3f ms, %.0f tokens/s\n", name.c_str(), best_ * 1e3,
+                    static_cast<double>(tokens) / best_);
+        for (int op = 0; op < static_cast<int>(StepOp::kCount); ++op) {
+            const double seconds = best_profile_.seconds[op];
+            if (seconds == 0) continue;
+            std::printf("  %-16s %9.1f us %5.1f %%\n", name_of(static_cast<StepOp>(op)), seconds * 1e6,
+                        seconds / best_ * 100);
+        }
     }
 
   private:
-    static void report(const std::string& name, int64_t tokens, double best,
-                       const StepProfile& profile) {
-        std::printf("\n%s: %.3f ms, %.0f tokens/s\n", name.c_str(), best * 1e3,
-                    static_cast<double>(tokens) / best);
-        for (int op = 0; op < static_cast<int>(StepOp::kCount); ++op) {
-            const double seconds = profile.seconds[op];
-            if (seconds == 0) continue;
-            std::printf("  %-16s %9.1f us %5.1f %%\n", name_of(static_cast<StepOp>(op)), seconds * 1e6,
-                        seconds / best * 100);
-        }
-    }
-
-    StepProfile profile_;
+    StepProfile profile_, best_profile_;
+    double best_ = 1e9;  // seconds
     std::unique_ptr<TestReplica> replica_;
 };
 
@@ -107,14 +113,26 @@ void bench_decode(TestModel& model, const Settings& settings) {
 }
 
 void bench_prefill(TestModel& model, const Settings& settings) {
-    for (int64_t length : {512, 4096}) {
-        Case c(model, settings, 8 * length);
+    constexpr int64_t kChunk = 4096;
+    for (int64_t length : {512, 4096, 16000}) {  // the table of the rope ends at 16384
+        Case absorbed(model, settings, length), expanded(model, settings, length, true);
         const auto tokens = some_tokens(length, model.config.vocab_size);
-        const int sequence = c.replica().add_sequence(tokens);
-        c.run(fmt::format("prefill of {}", length), length, [&] {
-            c.replica().rewind(sequence);
-            return std::vector<StepPart>{{sequence, length}};
-        });
+        absorbed.replica().add_sequence(tokens);
+        expanded.replica().add_sequence(tokens);
+        const TimePoint start = Clock::now();
+        for (int turns = 0; turns < 50 && (turns < 4 || seconds_since(start) < 4); ++turns) {
+            for (Case* c : {&absorbed, &expanded}) {
+                c->replica().rewind(0);
+                std::vector<float> logits;
+                const auto prefill = [&] {
+                    check(c->replica().prefill(0, kChunk, false, logits));
+                };
+                turns == 0 ? prefill() : c->measure(prefill);  // first a warm-up
+            }
+        }
+        absorbed.report(fmt::format("prefill of {}, absorbed", length), length);
+        expanded.report(fmt::format("prefill of {}, expanded", length), length);
+        std::printf("  %.2f times as fast\n", absorbed.best() / expanded.best());
     }
 }
 
@@ -128,6 +146,8 @@ Settings parse(int argc, char** argv) {
             settings.num_threads = std::max(1, std::atoi(value().c_str()));
         } else if (word == "--tile") {
             settings.tile_rows = std::max(1, std::atoi(value().c_str()));
+        } else if (word == "--expanded-tile") {
+            settings.expanded_tile_rows = std::max(1, std::atoi(value().c_str()));
         } else if (word == "--dtype") {
             settings.weights.compute = value() == "float32" ? DType::kF32 : DType::kBF16;
         } else if (word == "--unpack-fp8") {

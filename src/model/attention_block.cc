@@ -88,28 +88,48 @@ Status AttentionRank::Impl::write_kv(int layer, Range rows) {
 
 Status AttentionRank::Impl::attend_tile(int layer, int64_t tile) {
     const LayerWeights& w = weights.layers[layer];
-    absorb_queries(w, layout.tile(tile));
+    prepare_queries(w, tile);
     end_of(StepOp::kAbsorb);
-    attend_own_blocks(layer, tile);
+    for (const TilePart& part : layout.parts(tile)) attend_own_blocks(layer, part);
     end_of(StepOp::kAttention);
     if (place.cp_size > 1) RETURN_IF_ERROR(merge_cp(tile));
     end_of(StepOp::kMergeCp);
-    project_up(w, layout.cp_share(tile, place.cp).size());
+    project_up(w, tile);
     end_of(StepOp::kOutput);
     RETURN_IF_ERROR(add_attention(w, tile));
     end_of(StepOp::kResidual);
     return {};
 }
 
-// Queries of the rank's heads for all rows of the tile: q_nope · W_UK and the rotated q_pe.
-void AttentionRank::Impl::absorb_queries(const LayerWeights& w, Range rows) {
-    const int64_t nope = config.qk_nope_head_dim, q_dim = config.qk_head_dim();
-    const int64_t latent = config.kv_lora_rank, width = config.latent_dim();
-    const View q = ws.q.first_rows(rows.size()), absorbed = ws.absorbed.first_rows(rows.size());
+// Queries of the rank's heads for all rows of the tile, as each part's attention wants them.
+void AttentionRank::Impl::prepare_queries(const LayerWeights& w, int64_t tile) {
+    const Range rows = layout.tile(tile);
+    const View q = ws.q.first_rows(rows.size());
     kernels::linear(
         stream,
         {.x = all_qkv().slice_rows(rows.begin, rows.end).slice_cols(0, query_width), .w = w.q_b, .y = q});
     end_of(StepOp::kQueries);
+    for (const TilePart& part : layout.parts(tile)) {
+        const View of_part = q.slice_rows(part.rows.begin, part.rows.end);
+        const int32_t* positions = layout.positions() + rows.begin + part.rows.begin;
+        if (part.expanded) {
+            kernels::rope(stream, *options.rope,
+                          {.x = of_part,
+                           .positions = positions,
+                           .num_heads = weights.num_heads,
+                           .head_stride = config.qk_head_dim(),
+                           .offset = config.qk_nope_head_dim});
+        } else {
+            absorb_queries(w, of_part, positions, own(ws.absorbed, part.rows));
+        }
+    }
+}
+
+// q_nope · W_UK and the rotated q_pe.
+void AttentionRank::Impl::absorb_queries(const LayerWeights& w, View q, const int32_t* positions,
+                                         View absorbed) {
+    const int64_t nope = config.qk_nope_head_dim, q_dim = config.qk_head_dim();
+    const int64_t latent = config.kv_lora_rank, width = config.latent_dim();
     for (int64_t head = 0; head < weights.num_heads; ++head) {
         ws.tasks[head] = {.x = q.slice_cols(head * q_dim, head * q_dim + nope),
                           .w = &w.kv_heads->uk[head],
@@ -118,28 +138,34 @@ void AttentionRank::Impl::absorb_queries(const LayerWeights& w, Range rows) {
     kernels::linear_grouped(stream, ws.tasks);
     kernels::rope_to(stream, *options.rope,
                      {.x = q,
-                      .positions = layout.positions() + rows.begin,
+                      .positions = positions,
                       .num_heads = weights.num_heads,
                       .head_stride = q_dim,
                       .offset = nope},
                      absorbed, width, latent);
 }
 
-void AttentionRank::Impl::attend_own_blocks(int layer, int64_t tile) {
-    const int64_t rows = layout.tile(tile).size();
+void AttentionRank::Impl::attend_own_blocks(int layer, const TilePart& part) {
     const bool split = place.cp_size > 1;
-    kernels::mla_attention(stream, {.q = ws.absorbed.first_rows(rows),
-                                    .kv_layer = options.pool->layer(layer),
-                                    .page_size = options.pool->page_size(),
-                                    .latent_dim = config.kv_lora_rank,
-                                    .rope_dim = config.qk_rope_head_dim,
-                                    .heads = weights.num_heads,
-                                    .cp_rank = place.cp,
-                                    .cp_size = place.cp_size,
-                                    .scale = static_cast<float>(config.softmax_scale()),
-                                    .sequences = layout.sequences(tile),
-                                    .out = (split ? ws.partial : ws.attended).first_rows(rows),
-                                    .lse = split ? ws.lse.data<float>() : nullptr});
+    const KvHeads& heads = *weights.layers[layer].kv_heads;
+    const Range rows{0, part.rows.end};
+    kernels::mla_attention(
+        stream,
+        {.q = own(part.expanded ? ws.q : ws.absorbed, rows),
+         .kv_layer = options.pool->layer(layer),
+         .page_size = options.pool->page_size(),
+         .latent_dim = config.kv_lora_rank,
+         .rope_dim = config.qk_rope_head_dim,
+         .heads = weights.num_heads,
+         .cp_rank = place.cp,
+         .cp_size = place.cp_size,
+         .scale = static_cast<float>(config.softmax_scale()),
+         .sequences = part.sequences,
+         .expand_k = part.expanded ? heads.expand_k.data() : nullptr,
+         .expand_v = part.expanded ? heads.uv.data() : nullptr,
+         .out = split ? own(ws.partial, rows).slice_cols(0, attended_width(part.expanded))
+                      : own(attended(part.expanded), rows),
+         .lse = split ? ws.lse.data<float>() : nullptr});
 }
 
 // Joins what the cp ranks found in their blocks, for the rows of this cp rank and the rank's heads.
@@ -151,39 +177,51 @@ Status AttentionRank::Impl::merge_cp(int64_t tile) {
     const Shown mine{ws.partial.data<std::byte>(), ws.lse.data<float>()};
     auto shown = options.group->share(place.index(), &mine);
     if (!shown) return shown.error();
-    const Range tile_rows = layout.tile(tile), rows = layout.cp_share(tile, place.cp);
-    const int64_t from = rows.begin - tile_rows.begin, heads = weights.num_heads;
-    ws.views.clear();
-    ws.others_lse.clear();
-    for (int cp = 0; cp < place.cp_size; ++cp) {
-        const auto& theirs =
-            *static_cast<const Shown*>((*shown)[cp * place.tp_size + place.tp]);
-        const ConstView partial(theirs.partial, DType::kF32, tile_rows.size(), ws.partial.cols());
-        ws.views.push_back(partial.slice_rows(from, from + rows.size()));
-        ws.others_lse.push_back(theirs.lse + from * heads);
-    }
-    if (rows.size() > 0) {
+    const Range tile_rows = layout.tile(tile);
+    const int64_t from = layout.cp_share(tile, place.cp).begin - tile_rows.begin;
+    const int64_t heads = weights.num_heads;
+    for (const TilePart& part : layout.parts(tile)) {
+        const Range rows = layout.in_cp_share(part, tile);
+        if (rows.size() == 0) continue;
+        ws.views.clear();
+        ws.others_lse.clear();
+        for (int cp = 0; cp < place.cp_size; ++cp) {
+            const auto& theirs =
+                *static_cast<const Shown*>((*shown)[cp * place.tp_size + place.tp]);
+            const ConstView partial(theirs.partial, DType::kF32, tile_rows.size(),
+                                    ws.partial.cols());
+            ws.views.push_back(partial.slice_rows(from + rows.begin, from + rows.end)
+                                   .slice_cols(0, attended_width(part.expanded)));
+            ws.others_lse.push_back(theirs.lse + (from + rows.begin) * heads);
+        }
         kernels::mla_merge(stream, {.partials = ws.views,
                                     .lse = ws.others_lse,
                                     .heads = static_cast<int>(heads),
-                                    .out = ws.attended.first_rows(rows.size())});
+                                    .out = own(attended(part.expanded), rows)});
     }
     return options.group->done(place.index());
 }
 
 // attended latents → values per head → this rank's part of o_proj's sum, for the cp share.
-void AttentionRank::Impl::project_up(const LayerWeights& w, int64_t rows) {
-    if (rows == 0) return;
+void AttentionRank::Impl::project_up(const LayerWeights& w, int64_t tile) {
+    const int64_t num_rows = layout.cp_share(tile, place.cp).size();
+    if (num_rows == 0) return;
     const int64_t latent = config.kv_lora_rank, v = config.v_head_dim;
-    const View attended = ws.attended.first_rows(rows), values = ws.values.first_rows(rows);
-    for (int64_t head = 0; head < weights.num_heads; ++head) {
-        ws.tasks[head] = {.x = attended.slice_cols(head * latent, (head + 1) * latent),
-                          .w = &w.kv_heads->uv[head],
-                          .y = values.slice_cols(head * v, (head + 1) * v)};
+    for (const TilePart& part : layout.parts(tile)) {
+        if (part.expanded) continue;
+        const Range rows = layout.in_cp_share(part, tile);
+        const View latents = own(ws.attended, rows), values = own(ws.values, rows);
+        for (int64_t head = 0; head < weights.num_heads; ++head) {
+            ws.tasks[head] = {.x = latents.slice_cols(head * latent, (head + 1) * latent),
+                              .w = &w.kv_heads->uv[head],
+                              .y = values.slice_cols(head * v, (head + 1) * v)};
+        }
+        kernels::linear_grouped(stream, ws.tasks);
     }
-    kernels::linear_grouped(stream, ws.tasks);
     end_of(StepOp::kValues);
-    kernels::linear(stream, {.x = values, .w = w.o, .y = ws.projected.first_rows(rows)});
+    kernels::linear(stream, {.x = ws.values.first_rows(num_rows),
+                             .w = w.o,
+                             .y = ws.projected.first_rows(num_rows)});
 }
 
 // x += the tp ranks' parts in rank order, for the own rows of the tile; h = norm(x).

@@ -36,6 +36,17 @@ Status check_options(const AttentionRankOptions& o) {
     return {};
 }
 
+// For each head, absorbing takes latent · (nope + v) products a row (W_UK, W_UV) and 2 · latent +
+// rope a pair of row and token; expanding, latent · (nope + v) a token that a row sees and nope +
+// rope + v a pair. A row's own token costs both forms the same, so what tells is the tokens before:
+// expanding pays where pairs · (2 · latent − nope − v) > tokens before · latent · (nope + v), that is
+// from 171 rows over a long context at 512, 128 and 128.
+double pairs_to_expand(const ModelConfig& c) {
+    const double heads_dim = c.qk_nope_head_dim + c.v_head_dim;
+    const double saved = 2.0 * c.kv_lora_rank - heads_dim;  // a pair
+    return saved > 0 ? c.kv_lora_rank * heads_dim / saved : std::numeric_limits<double>::infinity();
+}
+
 StepLimits limits_of(const AttentionRankOptions& o) {
     return {.max_rows = o.max_rows,
             .tile_rows = std::min(o.tile_rows, o.max_rows),
@@ -43,7 +54,9 @@ StepLimits limits_of(const AttentionRankOptions& o) {
             .max_position = o.rope->max_position(),
             .vocab_size = o.config->vocab_size,
             .num_blocks = o.pool->num_blocks(),
-            .page_size = o.pool->page_size()};
+            .page_size = o.pool->page_size(),
+            .pairs_to_expand = o.weights->can_expand ? pairs_to_expand(*o.config)
+                                                     : std::numeric_limits<double>::infinity()};
 }
 
 }  // namespace
@@ -67,7 +80,9 @@ Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
     q = Tensor(compute, tile, heads * c.qk_head_dim());
     absorbed = Tensor(compute, tile, heads * c.latent_dim());
     if (o.place.cp_size > 1) {
-        partial = Tensor(DType::kF32, tile, heads * c.kv_lora_rank);
+        const int values = o.weights->can_expand ? c.v_head_dim : 0;
+        const int width = std::max(c.kv_lora_rank, values);
+        partial = Tensor(DType::kF32, tile, heads * width);
         lse = Tensor(DType::kF32, tile, heads);
     }
     attended = Tensor(compute, share, heads * c.kv_lora_rank);

@@ -37,7 +37,8 @@ struct AttentionRankOptions {
     RankPlaceInReplica place;
     int64_t max_rows = 0;         // of a step
     int64_t max_logits_rows = 0;  // of a step
-    // Rows that attention computes at once: bounds its memory. Never changes a result.
+    // Rows that attention computes at once: bounds its memory. Changes a result only where weights
+    // can_expand, as it decides how many rows share an expansion.
     int64_t tile_rows = 256;
     StepProfile* profile = nullptr;  // may be null
 };

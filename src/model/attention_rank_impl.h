@@ -25,10 +25,10 @@ struct Workspace {
     Tensor all_qkv;  // [R, …] that of all ranks; empty where the rank is alone
 
     Tensor q;          // [T, H · qk_head_dim]
-    Tensor absorbed;   // [T, H · latent_dim]
-    Tensor partial;    // [T, H · kv_lora_rank] f32; empty where cp_size is 1
+    Tensor absorbed;   // [T, H · latent_dim]; of rows that are expanded, nothing
+    Tensor partial;    // [T, H · value width] f32; empty where cp_size is 1
     Tensor lse;        // [T, H] f32; likewise
-    Tensor attended;   // [C, H · kv_lora_rank]
+    Tensor attended;   // [C, H · kv_lora_rank]; likewise
     Tensor values;     // [C, H · v_head_dim]
     Tensor projected;  // [C, hidden] f32: this rank's part of o_proj's sum
 
@@ -63,10 +63,11 @@ struct AttentionRank::Impl {
     Status gather_qkv(int microbatch);
     Status write_kv(int layer, Range rows);
     Status attend_tile(int layer, int64_t tile);
-    void absorb_queries(const LayerWeights& w, Range rows);
-    void attend_own_blocks(int layer, int64_t tile);
+    void prepare_queries(const LayerWeights& w, int64_t tile);
+    void absorb_queries(const LayerWeights& w, View q, const int32_t* positions, View absorbed);
+    void attend_own_blocks(int layer, const TilePart& part);
     Status merge_cp(int64_t tile);
-    void project_up(const LayerWeights& w, int64_t num_rows);
+    void project_up(const LayerWeights& w, int64_t tile);
     Status add_attention(const LayerWeights& w, int64_t tile);
 
     // ffn_block.cc: h → `sum`, and the experts' part in flight.
@@ -80,6 +81,11 @@ struct AttentionRank::Impl {
 
     void end_of(StepOp op) {
         if (options.profile != nullptr) options.profile->end_of(op);
+    }
+    // The results of attention: latents, or values where it is expanded.
+    Tensor& attended(bool expanded) { return expanded ? ws.values : ws.attended; }
+    int64_t attended_width(bool expanded) const {
+        return int64_t{weights.num_heads} * (expanded ? config.v_head_dim : config.kv_lora_rank);
     }
     bool alone() const { return place.size() == 1; }
     View own(Tensor& tensor, Range rows) { return tensor.view().slice_rows(rows.begin, rows.end); }

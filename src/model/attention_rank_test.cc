@@ -64,6 +64,44 @@ TEST(AttentionRank, WaysToComputeAPromptGiveTheSameBits) {
     EXPECT_NE(logits_hash(*replica, tokens, 512), whole);
 }
 
+// Chunks of a prompt that are expanded, chunks that are too short for it, and decode rows beside
+// them, in one step or several: all within rounding of the absorbed form.
+TEST(AttentionRank, ExpandedAndAbsorbedPartsOfAStepAgreeWithTheAbsorbedForm) {
+    const auto tokens = text(400);
+    std::vector<float> expected;
+    auto absorbed = demo_replica(DType::kF32, {});
+    ASSERT_TRUE(absorbed->prefill(absorbed->add_sequence(tokens), 512, true, expected).ok());
+    const std::vector<double> wanted(expected.begin(), expected.end());
+    const auto vocab = static_cast<int64_t>(expected.size() / tokens.size());
+    for (const auto& [tp, cp, page, tile] :
+         {std::tuple{1, 1, 64, 512}, {2, 1, 16, 90}, {1, 2, 8, 512}, {2, 2, 16, 200}}) {
+        auto replica = demo_replica(DType::kF32, {.tp_size = tp,
+                                                  .cp_size = cp,
+                                                  .page_size = page,
+                                                  .tile_rows = tile,
+                                                  .expand = true});
+        for (const auto& [chunk, cuts] :
+             {std::pair{int64_t{512}, std::vector<int64_t>{}}, {190, {}}, {250, {9}}, {7, {}}}) {
+            std::vector<float> logits;
+            ASSERT_TRUE(
+                replica->prefill(replica->add_sequence(tokens), chunk, true, logits, cuts).ok());
+            EXPECT_LT(relative_difference(logits, wanted), 1e-4)
+                << "tp " << tp << " cp " << cp << " chunk " << chunk;
+        }
+        const int prompt = replica->add_sequence(tokens), other = replica->add_sequence(tokens);
+        ASSERT_TRUE(replica->step({{other, 100}}).ok());
+        ASSERT_TRUE(replica->step({{prompt, 399, true}, {other, 1, true}}).ok());
+        const ConstView rows = replica->logits();
+        const auto* values = rows.row_as<float>(0);
+        EXPECT_LT(relative_difference({values, values + 399 * vocab},
+                                      {wanted.begin(), wanted.begin() + 399 * vocab}),
+                  1e-4);
+        EXPECT_LT(relative_difference({values + 399 * vocab, values + 400 * vocab},
+                                      {wanted.begin() + 100 * vocab, wanted.begin() + 101 * vocab}),
+                  1e-4);
+    }
+}
+
 // Remembers what it was told.
 class Recorder : public LayerObserver {
   public:

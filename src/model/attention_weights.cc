@@ -106,8 +106,11 @@ void Loader::add_attention(const std::string& prefix, LayerWeights& w) {
                          .head_end = heads.end,
                          .nope = config_.qk_nope_head_dim,
                          .v = v_dim,
-                         .latent = config_.kv_lora_rank};
-    jobs_.add(w.kv_heads, fmt::format("{} heads {}:{}", kv.module, heads.begin, heads.end),
+                         .latent = config_.kv_lora_rank,
+                         .with_expand_k = slice_.can_expand};
+    jobs_.add(w.kv_heads,
+              fmt::format("{} heads {}:{}{}", kv.module, heads.begin, heads.end,
+                          slice_.can_expand ? ", expanding" : ""),
               [this, kv] { return store_.pack_kv_heads(kv); });
     add_linear(w.o, {{.module = prefix + "o_proj",
                       .rows = hidden,
@@ -146,11 +149,17 @@ Result<AttentionWeights> load_attention_weights(const ModelConfig& config, const
     if (slice.with_mtp && config.num_nextn_predict_layers < 1)
         return error("num_nextn_predict_layers: found 0: the model has no MTP layer");
     CHECK(0 <= slice.tp && slice.tp < slice.tp_size, "tp {} of {}", slice.tp, slice.tp_size);
+    if (slice.can_expand && (config.qk_head_dim() % 32 != 0 || config.v_head_dim % 32 != 0)) {
+        return error("enable_deterministic_inference: found false with heads of {} and v_head_dim {} in "
+                     "config.json, expected multiples of 32 there or true",
+                     config.qk_head_dim(), config.v_head_dim);
+    }
 
     AttentionWeights w;
     w.tp = slice.tp;
     w.tp_size = slice.tp_size;
     w.has_mtp = slice.with_mtp;
+    w.can_expand = slice.can_expand;
     w.num_heads = config.num_attention_heads / slice.tp_size;
     w.vocab = share_of(config.vocab_size, slice.tp_size, slice.tp);
     w.layers.resize(static_cast<size_t>(config.num_hidden_layers + (slice.with_mtp ? 1 : 0)));

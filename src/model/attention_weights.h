@@ -53,7 +53,8 @@ struct AttentionWeights {
     int tp = 0;
     int tp_size = 1;
     bool has_mtp = false;
-    int num_heads = 0;  // of the slice
+    bool can_expand = false;  // kv_heads hold expand_k
+    int num_heads = 0;        // of the slice
     Range vocab;        // rows of the LM head
 
     const Tensor* embedding = nullptr;              // [vocab_size, hidden]
@@ -67,6 +68,8 @@ struct AttentionSlice {
     int tp = 0;
     int tp_size = 1;       // divides num_attention_heads
     bool with_mtp = false;  // also the MTP layer, number num_hidden_layers
+    // Also what prefill needs whose attention is not absorbed. Ranks that have it use it.
+    bool can_expand = false;
 };
 
 // Reads and packs what `store` does not hold yet.

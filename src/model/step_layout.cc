@@ -1,6 +1,7 @@
 #include "model/step_layout.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace aerie::model {
 
@@ -85,6 +86,7 @@ Status StepLayout::build(const StepInput& input) {
     place_rows(input);
     cut_tiles(input);
     cut_sequences(input);
+    join_parts();
     return {};
 }
 
@@ -161,6 +163,31 @@ void StepLayout::cut_sequences(const StepInput& input) {
     first_sequence_.push_back(sequences_.size());
 }
 
+bool StepLayout::expanded(const kernels::MlaSequence& s) const {
+    if (std::isinf(limits_.pairs_to_expand)) return false;
+    const double before = s.first_position, rows = s.num_rows;
+    return rows * before + rows * (rows + 1) / 2 > limits_.pairs_to_expand * before;
+}
+
+void StepLayout::join_parts() {
+    parts_.clear();
+    first_part_.clear();
+    for (size_t tile = 0; tile < tiles_.size(); ++tile) {
+        first_part_.push_back(parts_.size());
+        for (size_t i = first_sequence_[tile]; i < first_sequence_[tile + 1]; ++i) {
+            const kernels::MlaSequence& s = sequences_[i];
+            const bool form = expanded(s);
+            const bool first = parts_.size() == first_part_.back();
+            if (first || parts_.back().expanded != form)
+                parts_.push_back({{s.first_row, s.first_row}, form, {&s, 0}});
+            TilePart& part = parts_.back();
+            part.rows.end = s.first_row + s.num_rows;
+            part.sequences = {part.sequences.data(), part.sequences.size() + 1};
+        }
+    }
+    first_part_.push_back(parts_.size());
+}
+
 Range StepLayout::cp_share(int64_t tile, int cp) const {
     const Range rows = tiles_[tile];
     const Range part = share_of(rows.size(), place_.cp_size, cp);
@@ -184,9 +211,15 @@ StepLayout::Owner StepLayout::owner_of(int64_t row) const {
     }
 }
 
-std::span<const kernels::MlaSequence> StepLayout::sequences(int64_t tile) const {
-    return std::span(sequences_).subspan(first_sequence_[tile],
-                                         first_sequence_[tile + 1] - first_sequence_[tile]);
+std::span<const TilePart> StepLayout::parts(int64_t tile) const {
+    return std::span(parts_).subspan(first_part_[tile], first_part_[tile + 1] - first_part_[tile]);
+}
+
+Range StepLayout::in_cp_share(const TilePart& part, int64_t tile) const {
+    const Range share = cp_share(tile, place_.cp);
+    const int64_t from = share.begin - tiles_[tile].begin;
+    const int64_t begin = std::clamp<int64_t>(part.rows.begin - from, 0, share.size());
+    return {begin, std::clamp<int64_t>(part.rows.end - from, begin, share.size())};
 }
 
 }  // namespace aerie::model

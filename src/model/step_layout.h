@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,17 @@ struct StepLimits {
     int64_t vocab_size = 0;
     int64_t num_blocks = 0;  // of a pool
     int page_size = 0;
+    // A sequence's rows in a tile are expanded (kernels/attention.h) where they make more pairs of
+    // row and token than this, times the tokens before them: so many pairs must share the expansion
+    // of a token to pay for it. Infinite: never.
+    double pairs_to_expand = std::numeric_limits<double>::infinity();
+};
+
+// Consecutive rows of a tile whose attention is computed alike.
+struct TilePart {
+    Range rows;  // from the tile's first row
+    bool expanded = false;
+    std::span<const kernels::MlaSequence> sequences;  // first_row counts from the tile's first row
 };
 
 // The most rows that one rank of a replica owns in a step, and in a dispatch to the experts.
@@ -68,8 +80,9 @@ class StepLayout {
     const int64_t* slots() const { return slots_.data(); }           // [rows] in this cp rank's pool
     const int32_t* own_tokens() const { return own_tokens_.data(); }  // [own rows]
     const int32_t* own_positions() const { return own_positions_.data(); }
-    // The parts of sequences that lie in the tile; first_row counts from the tile's first row.
-    std::span<const kernels::MlaSequence> sequences(int64_t tile) const;
+    std::span<const TilePart> parts(int64_t tile) const;  // together all rows of the tile
+    // What of the part lies in this cp rank's share, counted from the share's first row.
+    Range in_cp_share(const TilePart& part, int64_t tile) const;
 
   private:
     struct Microbatch {
@@ -81,6 +94,8 @@ class StepLayout {
     void place_rows(const StepInput& input);
     void cut_tiles(const StepInput& input);
     void cut_sequences(const StepInput& input);
+    bool expanded(const kernels::MlaSequence& sequence) const;
+    void join_parts();
 
     RankPlaceInReplica place_;
     StepLimits limits_;
@@ -93,6 +108,8 @@ class StepLayout {
     std::vector<int64_t> slots_;
     std::vector<kernels::MlaSequence> sequences_;
     std::vector<size_t> first_sequence_;  // [tiles + 1] into sequences_
+    std::vector<TilePart> parts_;
+    std::vector<size_t> first_part_;  // [tiles + 1] into parts_
 };
 
 }  // namespace aerie::model

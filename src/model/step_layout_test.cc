@@ -90,13 +90,40 @@ TEST(StepLayout, PositionsSlotsAndPartsOfSequences) {
     EXPECT_EQ(slots, (std::vector<int64_t>{6, 7, -1, -1, -1, -1, -1, 16}));
     ASSERT_EQ(layout.tiles_of(0).size(), 2);  // rows 0-2, 3
     ASSERT_EQ(layout.tiles_of(1).size(), 2);  // rows 4-6, 7
-    EXPECT_EQ(layout.sequences(0).size(), 1u);
-    const auto last = layout.sequences(3);
+    ASSERT_EQ(layout.parts(3).size(), 1u);
+    const auto last = layout.parts(3)[0].sequences;
     ASSERT_EQ(last.size(), 1u);
     EXPECT_EQ(last[0].first_row, 0);
     EXPECT_EQ(last[0].num_rows, 1);
     EXPECT_EQ(last[0].first_position, 4);
     EXPECT_EQ(last[0].blocks, step.tables[1][1].data());
+}
+
+// Rows that begin a sequence, or are many beside the context, are expanded; a decode step never is.
+TEST(StepLayout, ManyRowsForTheContextAreExpanded) {
+    const Step step({{20, 0}, {1, 30}, {1, 9}, {12, 400}, {8, 20}}, {0}, 2);
+    StepLimits with = limits(64);
+    with.pairs_to_expand = 12.1;
+    StepLayout layout({0, 1, 1, 2}, with), never({0, 1, 1, 2}, limits(64));
+    ASSERT_TRUE(layout.build(step.input()).ok() && never.build(step.input()).ok());
+    ASSERT_EQ(never.parts(0).size(), 1u);
+    EXPECT_FALSE(never.parts(0)[0].expanded);
+    const auto parts = layout.parts(0);
+    // 12 rows at 400 meet 4878 pairs: more than 12.1 for each of the 400. 8 at 20 meet 196 of 242.
+    const std::vector<std::tuple<int64_t, int64_t, bool, size_t>> expected = {
+        {0, 20, true, 1}, {20, 22, false, 2}, {22, 34, true, 1}, {34, 42, false, 1}};
+    ASSERT_EQ(parts.size(), expected.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+        EXPECT_EQ(std::tuple(parts[i].rows.begin, parts[i].rows.end, parts[i].expanded,
+                             parts[i].sequences.size()),
+                  expected[i])
+            << i;
+    }
+    // cp rank 1 has the rows from 21.
+    EXPECT_EQ(layout.in_cp_share(parts[0], 0).size(), 0);
+    EXPECT_EQ(layout.in_cp_share(parts[1], 0).begin, 0);
+    EXPECT_EQ(layout.in_cp_share(parts[1], 0).end, 1);
+    EXPECT_EQ(layout.in_cp_share(parts[3], 0).end, 21);
 }
 
 }  // namespace

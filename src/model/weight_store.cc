@@ -109,6 +109,9 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
     for (int64_t head = slice.head_begin; head < slice.head_end; ++head) {
         source.row_begin = head * head_rows;
         source.row_end = source.row_begin + slice.nope;
+        if (slice.with_expand_k)
+            heads.expand_k.push_back(
+                kernels::pack_linear(source, options_.compute, options_.keep_fp8));
         source.transpose = true;
         heads.uk.push_back(kernels::pack_linear(source, options_.compute, options_.keep_fp8));
         source.row_begin = source.row_end;
@@ -119,7 +122,9 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
     return heads;
 }
 
-size_t bytes_of(const KvHeads& heads) { return bytes_of(heads.uk) + bytes_of(heads.uv); }
+size_t bytes_of(const KvHeads& heads) {
+    return bytes_of(heads.uk) + bytes_of(heads.expand_k) + bytes_of(heads.uv);
+}
 
 Result<std::vector<float>> WeightStore::vector(const std::string& name, int64_t size) {
     auto bytes = load({.name = name, .rows = size}, 0, size);

@@ -42,9 +42,10 @@ struct WeightSlice {
 };
 
 // kv_b_proj [num_heads · (nope + v), latent] holds W_UK [nope, latent] above W_UV [v, latent] for each
-// head; the absorbed form multiplies by W_UK's transpose.
+// head; the absorbed form multiplies by W_UK's transpose, keys are made of latents by W_UK itself.
 struct KvHeads {
     std::vector<kernels::LinearWeight> uk;  // [heads], each [latent, nope]
+    std::vector<kernels::LinearWeight> expand_k;  // [heads], each [nope, latent]; where asked for
     std::vector<kernels::LinearWeight> uv;  // [heads], each [v, latent]
 };
 struct KvHeadSlice {
@@ -55,6 +56,7 @@ struct KvHeadSlice {
     int64_t nope = 0;
     int64_t v = 0;
     int64_t latent = 0;
+    bool with_expand_k = false;
 };
 
 class WeightStore {

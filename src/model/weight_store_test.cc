@@ -152,6 +152,11 @@ TEST(WeightStore, AMissingLayerStopsTheRankWithItsName) {
     auto uneven = load_attention_weights(demo_config(), {.tp_size = 3}, *store, stream);
     ASSERT_FALSE(uneven.ok());
     EXPECT_THAT(uneven.message(), HasSubstr("num_attention_heads 8"));
+    ModelConfig odd = demo_config();
+    odd.v_head_dim = 80;
+    auto expanding = load_attention_weights(odd, {.can_expand = true}, *store, stream);
+    ASSERT_FALSE(expanding.ok());
+    EXPECT_THAT(expanding.message(), HasSubstr("v_head_dim 80"));
 }
 
 }  // namespace

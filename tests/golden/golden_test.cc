@@ -59,6 +59,17 @@ TEST(Golden, BFloat16GivesTheTokens) {
     EXPECT_GE(count_all(*replica).right, 334);
 }
 
+// Prefill that is not absorbed (enable_deterministic_inference = false) rounds otherwise, not worse.
+TEST(Golden, ExpandedPrefillAgrees) {
+    auto exact = demo_replica(DType::kF32, {.expand = true});
+    EXPECT_LT(relative_difference(first_golden_logits(*exact), golden_tensor("logits")), 1e-4);
+    EXPECT_NE(logits_hash(*exact, {1, 2, 3}, 512),
+              logits_hash(*demo_replica(DType::kF32, {}), {1, 2, 3}, 512));
+    auto rounded = demo_replica(DType::kBF16, {.expand = true});
+    EXPECT_LT(relative_difference(first_golden_logits(*rounded), golden_tensor("logits")), 0.03);
+    EXPECT_GE(count_all(*rounded).right, 334);
+}
+
 // Sixteen prompts generate together, each step one token of each that goes on, in two microbatches.
 TEST(Golden, GreedyGenerationInOneBatch) {
     auto replica = demo_replica(DType::kF32, {});
@@ -102,6 +113,9 @@ void expect_long_answers(DType compute, const ReplicaOptions& options) {
 
 TEST(GoldenLong, Float32) { expect_long_answers(DType::kF32, {.num_threads = 2}); }
 TEST(GoldenLong, BFloat16) { expect_long_answers(DType::kBF16, {}); }
+TEST(GoldenLong, BFloat16Expanded) {
+    expect_long_answers(DType::kBF16, {.tile_rows = 1024, .expand = true});
+}
 TEST(GoldenLong, BFloat16Split) {
     expect_long_answers(DType::kBF16, {.tp_size = 2, .cp_size = 2, .ep_size = 2});
 }
@@ -120,6 +134,10 @@ TEST_P(GoldenSplit, AgreesWithTheGoldens) {
     EXPECT_LT(relative_difference(first_golden_logits(*exact), golden_tensor("logits")), 1e-4);
     auto rounded = demo_replica(DType::kBF16, options);
     EXPECT_GE(count_all(*rounded).right, 330);  // 98 %
+    ReplicaOptions expanding = options;
+    expanding.expand = true;
+    auto expanded = demo_replica(DType::kF32, expanding);
+    EXPECT_LT(relative_difference(first_golden_logits(*expanded), golden_tensor("logits")), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(, GoldenSplit,

@@ -55,7 +55,9 @@ Result<std::unique_ptr<TestReplica>> TestReplica::create(TestModel& model,
 Status TestReplica::load_weights(Stream& stream) {
     for (int tp = 0; tp < options_.tp_size; ++tp) {
         auto weights = load_attention_weights(
-            model_.config, {.tp = tp, .tp_size = options_.tp_size}, *model_.store, stream);
+            model_.config,
+            {.tp = tp, .tp_size = options_.tp_size, .can_expand = options_.expand}, *model_.store,
+            stream);
         if (!weights) return weights.error();
         weights_.push_back(std::make_unique<AttentionWeights>(*std::move(weights)));
     }

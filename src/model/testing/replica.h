@@ -34,6 +34,7 @@ struct ReplicaOptions {
     int page_size = 64;
     int64_t max_rows = 512;
     int64_t tile_rows = 256;
+    bool expand = false;  // prefill that is not absorbed, where it is cheaper
     int64_t max_positions = 8192;  // of all sequences together
     int64_t max_logits_rows = 512;
     int num_threads = 1;  // of each rank
