@@ -111,8 +111,9 @@ Status RankHost::load_replica(Replica& replica) {
     }
     Stream stream(options_.pool);
     for (int t = 0; t < place.tp_size; ++t) {
-        auto weights = model::load_attention_weights(model(), {.tp = t, .tp_size = place.tp_size},
-                                                     *weights_, stream);
+        auto weights = model::load_attention_weights(
+            model(), {.tp = t, .tp_size = place.tp_size, .can_expand = !deterministic()}, *weights_,
+            stream);
         if (!weights) return weights.error();
         replica.weights.push_back(std::make_unique<model::AttentionWeights>(*std::move(weights)));
     }
@@ -163,7 +164,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                               .place = place,
                                               .max_rows = max_rows,
                                               .max_logits_rows = max_rows,
-                                              .tile_rows = kTileRows});
+                                              .tile_rows = tile_rows()});
     if (!made) return made.error();
     rank.model = *std::move(made);
     return rank;

@@ -30,9 +30,6 @@ struct RankHostOptions {
     int num_token_ids = 0;                 // of the tokenizer: ids from here on are never sampled
 };
 
-// Rows of a step that attention computes at once; bounds the memory of its results.
-inline constexpr int64_t kTileRows = 256;
-
 class RankHost final : public control::HostRuntime {
   public:
     // Loads the weights of the node's roles and starts the ranks.
@@ -73,6 +70,8 @@ class RankHost final : public control::HostRuntime {
     const ModelConfig& model() const { return options_.loaded->model; }
     const Placement& placement() const { return options_.loaded->placement; }
     DType compute() const;
+    bool deterministic() const;
+    int64_t tile_rows() const;
     int step_rows_max(const AttentionReplica& replica) const;
     int dispatch_rows_max(const AttentionReplica& replica) const;
     schedule::SchedulerOptions scheduler_options(const AttentionReplica& replica) const;

@@ -11,6 +11,14 @@ DType RankHost::compute() const {
     return config().model.dtype == ComputeDtype::kFloat32 ? DType::kF32 : DType::kBF16;
 }
 
+bool RankHost::deterministic() const {
+    return config().settings.enable_deterministic_inference.value_or(true);
+}
+
+// Rows of a step that attention computes at once; bounds the memory of its results. Without
+// determinism they also share the expansion of the context.
+int64_t RankHost::tile_rows() const { return deterministic() ? 256 : 1024; }
+
 // Rows of the largest step that the scheduler may plan.
 int RankHost::step_rows_max(const AttentionReplica& replica) const {
     const schedule::SchedulerOptions options = scheduler_options(replica);
@@ -25,7 +33,7 @@ int RankHost::step_rows_max(const AttentionReplica& replica) const {
 
 // Rows of the largest dispatch: a rank's share of a step in one microbatch.
 int RankHost::dispatch_rows_max(const AttentionReplica& replica) const {
-    return static_cast<int>(model::max_own_rows(step_rows_max(replica), kTileRows,
+    return static_cast<int>(model::max_own_rows(step_rows_max(replica), tile_rows(),
                                                 static_cast<int>(replica.ranks.size())));
 }
 

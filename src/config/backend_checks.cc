@@ -100,12 +100,6 @@ void check_features(Config& config, CheckContext& c) {
     if (s.enable_mtp) {
         c.warn("{}: drafting is not built; one token a step is computed", c.say("", "enable_mtp"));
     }
-    if (s.enable_deterministic_inference == false &&
-        c.sources.given("", "enable_deterministic_inference")) {
-        c.warn("{}: the non-absorbed prefill is not built; absorbed attention runs everywhere, and "
-               "results stay deterministic",
-               c.say("", "enable_deterministic_inference"));
-    }
     if (s.schedule_policy != SchedulePolicy::kFcfs) {
         c.warn("{}: this policy is not built; fcfs is used", c.say("", "schedule_policy"));
         s.schedule_policy = SchedulePolicy::kFcfs;

@@ -184,13 +184,12 @@ TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
         load({"--enable-mtp", "--schedule-policy", "lpm", "--disable-radix-cache", "false",
               "--comm-backend", "gloo", "--hicache-size", "4", "--kv-transfer", "active_passive",
-              "--enable-deterministic-inference", "false", "--kv-lease-s", "5", "--tool-call-parser",
+              "--kv-lease-s", "5", "--tool-call-parser",
               "deepseekv3", "--reasoning-parser", "deepseek-r1"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
     for (const char* text : {"drafting is not built", "fcfs is used", "prefix reuse is not built",
                              "ucx is used", "tiers of the radix cache are not built",
-                             "the non-absorbed prefill is not built",
                              "the passive transfer, which is not built", "tool_call_parser",
                              "reasoning_parser"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));

@@ -52,9 +52,14 @@ class Sizes {
         // kv_b is used head by head (absorbed), so it is kept in the compute type.
         const int64_t kv_b =
             heads * (m_.qk_nope_head_dim + m_.v_head_dim) * m_.kv_lora_rank * compute_bytes();
+        // Without determinism a CPU also keeps W_UK as it makes keys, beside its transpose.
+        const bool expands = config_.device == DeviceChoice::kCpu &&
+                             config_.settings.enable_deterministic_inference == false;
+        const int64_t k_dim = expands ? m_.qk_nope_head_dim : 0;
+        const int64_t k = heads * k_dim * m_.kv_lora_rank * compute_bytes();
         const int64_t o = matrix(h, heads * m_.v_head_dim);
         const int64_t head = (m_.vocab_size + tp - 1) / tp * h * compute_bytes();
-        return (m_.num_hidden_layers + num_mtp()) * (q + kv_b + o) + head;
+        return (m_.num_hidden_layers + num_mtp()) * (q + kv_b + k + o) + head;
     }
     int64_t experts(int ep_rank, int ep) const {
         const auto [begin, end] = experts_of(ep_rank, ep, m_.n_routed_experts);

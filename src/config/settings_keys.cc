@@ -111,7 +111,8 @@ std::vector<ConfigKey> settings_rows() {
                                           .unset = "none"}),
         row<FIELD(settings.enable_deterministic_inference)>(
             "", "enable_deterministic_inference",
-            {.meaning = "results that depend on nothing but the request; auto: true on a CPU",
+            {.meaning = "results that depend on nothing but the request; false: prefill may be "
+                        "non-absorbed, which is faster; auto: true on a CPU",
              .unset = "auto"}),
         row<FIELD(settings.hicache_size_gb)>(
             "", "hicache_size_gb",
