@@ -48,15 +48,35 @@ std::unique_ptr<control::LauncherWatch> tie_to_launcher(int life_fd) {
     });
 }
 
+Result<std::unique_ptr<comm::Fabric>> make_fabric(CommBackend backend,
+                                                  const comm::NetworkOptions& options) {
+    return backend == CommBackend::kGloo ? comm::make_gloo_fabric(options)
+                                         : comm::make_ucx_fabric(options);
+}
+
+// One fabric where both kinds of messages go over UCX, which gives each peer a worker of its own;
+// two otherwise, since what waits behind KV on a connection of Gloo's waits for all of it.
+Result<std::unique_ptr<comm::Fabric>> make_fabrics(const AeSeparation& separation,
+                                                   const comm::NetworkOptions& options) {
+    auto exchange = make_fabric(separation.comm_backend, options);
+    if (!exchange || (separation.comm_backend != CommBackend::kGloo &&
+                      separation.kv_backend != CommBackend::kGloo)) {
+        return exchange;
+    }
+    auto kv = make_fabric(separation.kv_backend, options);
+    if (!kv) return kv;
+    return comm::make_split_fabric(*std::move(exchange), *std::move(kv));
+}
+
 int run(const LoadedConfig& loaded, int node, uint32_t epoch, const std::string& control) {
     const auto host = fabric_host(loaded.config, node, control);
     if (!host) return fail(host.message());
-    comm::UcxOptions options{.node = node, .epoch = epoch, .host = host.value()};
+    comm::NetworkOptions options{.node = node, .epoch = epoch, .host = host.value()};
     if (const auto range = parse_port_range(loaded.config.cluster.port_range)) {
         options.first_port = range->first + 1;  // the first is the launcher's
         options.last_port = range->second;
     }
-    auto fabric = comm::make_ucx_fabric(options);
+    auto fabric = make_fabrics(loaded.config.ae_separation, options);
     if (!fabric) return fail(fabric.message());
     auto uplink = control::connect_to_hub(control, kJoinLimitSeconds);
     if (!uplink) return fail(uplink.message());

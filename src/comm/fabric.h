@@ -123,6 +123,10 @@ class Fabric {
     // Lets peers that have the key read and write [base, base + bytes) until revoke(). The memory
     // may be part of a larger mapping; registering it twice is allowed.
     virtual Result<OwnRegion> register_memory(std::byte* base, size_t bytes) = 0;
+    // The same with memory of the fabric's: zero, and pages that were never written cost nothing.
+    // Between processes of one machine peers copy to and from it themselves, which is the fastest.
+    // Freed by revoke(), or with the fabric.
+    virtual Result<OwnRegion> allocate_memory(size_t bytes) = 0;
     // Returns when nothing accesses the region or will; a peer that does not let go of it for 2 s
     // is dropped. Its transfers that were under way end as failed or done. Not from a listener. An
     // unknown id is ignored.
@@ -136,16 +140,16 @@ class Fabric {
     // is delivered after the data. Transfers have no order among each other, nor with messages sent
     // before. It gets an error where the peer is lost or has revoked the region; then any part may
     // have been written. No pieces, or empty ones, are done at once.
-    // An error is returned where nothing has begun: the region's life is not connected, or a piece is
-    // outside of it (the text names both); `done` is not called then.
+    // An error is returned where nothing has begun: the region's life is not connected, or a piece
+    // is outside of it (the text names both); `done` is not called then.
     Status put(const RemoteRegion& region, std::span<const Piece> pieces, TransferDone done) {
         return transfer(Access::kPut, region, pieces, std::move(done));
     }
     Status get(const RemoteRegion& region, std::span<const Piece> pieces, TransferDone done) {
         return transfer(Access::kGet, region, pieces, std::move(done));
     }
-    virtual Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
-                            TransferDone done) = 0;
+    virtual Status transfer(Access access, const RemoteRegion& region,
+                            std::span<const Piece> pieces, TransferDone done) = 0;
 };
 
 // All hosts that live in one process find each other here (--in-process, tests).
@@ -156,20 +160,27 @@ std::shared_ptr<LocalNetwork> make_local_network();
 std::unique_ptr<Fabric> make_local_fabric(std::shared_ptr<LocalNetwork> network, int node,
                                           uint32_t epoch);
 
-struct UcxOptions {
+struct NetworkOptions {
     int node = 0;
     uint32_t epoch = 1;
     // The address of this machine at which peers reach this host, a name or a number. Only this
     // address is listened on. Hosts of one machine need no more than the default.
     std::string host = "127.0.0.1";
-    int first_port = 0;  // every listening port is in [first_port, last_port]; 0: any
+    int first_port = 0;  // listening ports are in [first_port, last_port], gloo's apart; 0: any
     int last_port = 0;
-    std::string transports =
-        {};                    // as UCX_TLS, e.g. "tcp"; empty: System V shared memory, CMA and TCP
-    std::string devices = {};  // as UCX_NET_DEVICES; empty: the interface that has `host`
+    // UCX only: as UCX_TLS, e.g. "tcp"; empty: System V shared memory, CMA and TCP.
+    std::string transports = {};
+    std::string devices = {};  // UCX only: as UCX_NET_DEVICES; empty: the interface of `host`
 };
 // A host process on its own: UCX active messages to other processes, pointers within. Loads UCX and
 // sets its environment, so to be called while the process has no threads that read theirs.
-Result<std::unique_ptr<Fabric>> make_ucx_fabric(const UcxOptions& options);
+Result<std::unique_ptr<Fabric>> make_ucx_fabric(const NetworkOptions& options);
+// The same over Gloo: TCP, a two-rank context for each pair of hosts.
+Result<std::unique_ptr<Fabric>> make_gloo_fabric(const NetworkOptions& options);
+
+// Two fabrics of one host as one: messages to KV ports (port_numbers.h) and one-sided access go over
+// `kv`, all others over `exchange`. A peer is connected while it is on both.
+std::unique_ptr<Fabric> make_split_fabric(std::unique_ptr<Fabric> exchange,
+                                          std::unique_ptr<Fabric> kv);
 
 }  // namespace aerie::comm

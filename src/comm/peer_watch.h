@@ -1,5 +1,5 @@
-// PeerWatch: a listener to a fabric's peer changes that ends with its owner. After the destructor no
-// call runs or will come, so the owner may capture `this`. The fabric keeps a small husk.
+// PeerWatch: a listener to a fabric's peer changes that ends with its owner. After the destructor
+// no call runs or will come, so the owner may capture `this`. The fabric keeps a small husk.
 #pragma once
 
 #include <functional>

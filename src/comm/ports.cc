@@ -9,14 +9,14 @@
 namespace aerie::comm {
 
 void Ports::open(int port, Receiver* receiver) {
-    CHECK(port >= 0 && port < kMaxPorts, "port {}, expected 0 to {}", port, kMaxPorts - 1);
+    CHECK(port >= 0 && port <= kMaxPorts, "port {}, expected 0 to {}", port, kMaxPorts - 1);
     Receiver* nobody = nullptr;
     const bool was_free = slots_[port].receiver.compare_exchange_strong(nobody, receiver);
     CHECK(was_free, "port {} is open already", port);
 }
 
 void Ports::shut(int port) {
-    CHECK(port >= 0 && port < kMaxPorts, "port {}, expected 0 to {}", port, kMaxPorts - 1);
+    CHECK(port >= 0 && port <= kMaxPorts, "port {}, expected 0 to {}", port, kMaxPorts - 1);
     slots_[port].receiver.store(nullptr);
 }
 
@@ -25,7 +25,7 @@ bool Ports::drained(int port, double limit_s) const {
 }
 
 Receiver* Ports::enter(int port) {
-    if (port < 0 || port >= kMaxPorts) return nullptr;
+    if (port < 0 || port > kMaxPorts) return nullptr;
     // Sequentially consistent on both sides: either this sees that shut() has been, or drained()
     // sees this call.
     slots_[port].calls.fetch_add(1);

@@ -11,9 +11,12 @@
 
 namespace aerie::comm {
 
+// One more port than users have: the fabric's own, for one-sided access by messages.
+constexpr int kAccessPort = kMaxPorts;
+
 class Ports {
   public:
-    Ports() : slots_(new Slot[kMaxPorts]) {}
+    Ports() : slots_(new Slot[kMaxPorts + 1]) {}
 
     void open(int port, Receiver* receiver);
     // No enter() succeeds from now on. The port may be opened again after drained().
@@ -30,7 +33,7 @@ class Ports {
         std::atomic<Receiver*> receiver{nullptr};
         std::atomic<int> calls{0};
     };
-    std::unique_ptr<Slot[]> slots_;  // [kMaxPorts]
+    std::unique_ptr<Slot[]> slots_;  // [kMaxPorts + 1]
 };
 
 // Hands a message to a port of this process on the calling thread: lent payloads in place, owned

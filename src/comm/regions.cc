@@ -42,7 +42,9 @@ Result<uint32_t> Regions::add(std::byte* base, size_t bytes) {
         return error("a region of {} bytes at {}, expected memory", bytes,
                      static_cast<const void*>(base));
     std::lock_guard lock(mutex_);
-    entries_[next_].region = {base, bytes};
+    Entry& entry = entries_[next_];
+    entry.base = base;
+    entry.bytes = bytes;
     return next_++;
 }
 
@@ -69,10 +71,10 @@ std::byte* Regions::enter(uint32_t id, uint64_t offset, uint64_t bytes) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end() || !found->second.open) return nullptr;
-    const Region& region = found->second.region;
-    if (offset > region.bytes || bytes > region.bytes - offset) return nullptr;
-    found->second.calls.fetch_add(1);
-    return region.base + offset;
+    Entry& entry = found->second;
+    if (offset > entry.bytes || bytes > entry.bytes - offset) return nullptr;
+    entry.calls.fetch_add(1);
+    return entry.base + offset;
 }
 
 void Regions::leave(uint32_t id) {
@@ -80,12 +82,9 @@ void Regions::leave(uint32_t id) {
     entries_.at(id).calls.fetch_sub(1);
 }
 
-bool Regions::find(uint32_t id, Region& region) const {
+void Regions::keep(uint32_t id, Buffer memory) {
     std::lock_guard lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.open) return false;
-    region = found->second.region;
-    return true;
+    entries_.at(id).memory = std::move(memory);
 }
 
 bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region,
@@ -110,15 +109,13 @@ struct KeyFrame {
     int32_t node;
     uint32_t epoch;
     uint32_t id;
-    uint64_t base;
     uint64_t bytes;
 };
 
 }  // namespace
 
 std::string pack_key(uint32_t backend, const KeyContent& content) {
-    const KeyFrame frame{backend,    content.node, content.epoch,
-                         content.id, content.base, content.bytes};
+    const KeyFrame frame{backend, content.node, content.epoch, content.id, content.bytes};
     return std::string(reinterpret_cast<const char*>(&frame), sizeof(frame)) + content.extra;
 }
 
@@ -134,8 +131,7 @@ Result<KeyContent> unpack_key(uint32_t backend, const std::string& key) {
     if (frame.node < 0 || frame.node >= kMaxNodes || frame.epoch == 0 || frame.id == 0)
         return error("a region's key names node {}, epoch {} and region {}", frame.node,
                      frame.epoch, frame.id);
-    return KeyContent{frame.node, frame.epoch, frame.id,
-                      frame.base, frame.bytes, key.substr(sizeof(frame))};
+    return KeyContent{frame.node, frame.epoch, frame.id, frame.bytes, key.substr(sizeof(frame))};
 }
 
 Error not_attached(const RemoteRegion& region, uint32_t connected_epoch) {

@@ -8,16 +8,12 @@
 #include <mutex>
 
 #include "comm/remote_memory.h"
+#include "tensor/buffer.h"
 
 namespace aerie::comm {
 
 class Regions {
   public:
-    struct Region {
-        std::byte* base;
-        size_t bytes;
-    };
-
     // Checks the memory; ids start at 1 and are never used twice.
     Result<uint32_t> add(std::byte* base, size_t bytes);
     // No enter() succeeds from now on.
@@ -30,12 +26,14 @@ class Regions {
     // the piece is not in it: then no leave().
     std::byte* enter(uint32_t id, uint64_t offset, uint64_t bytes);
     void leave(uint32_t id);
-    // The region while it is open.
-    bool find(uint32_t id, Region& region) const;
+    // The region's memory is to be freed with it.
+    void keep(uint32_t id, Buffer memory);
 
   private:
     struct Entry {
-        Region region;
+        std::byte* base = nullptr;
+        size_t bytes = 0;
+        Buffer memory;
         bool open = true;
         std::atomic<int> calls{0};
     };
@@ -54,7 +52,6 @@ struct KeyContent {
     int node;
     uint32_t epoch;
     uint32_t id;
-    uint64_t base;  // address in the owner's process
     uint64_t bytes;
     std::string extra;
 };

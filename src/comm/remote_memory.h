@@ -4,16 +4,18 @@
 //
 // When is a block safe to reuse? No write of a peer's dropped life lands once drop_peer() has
 // returned or on_peer_change() has told of its loss, and none into a region once revoke() has
-// returned. How each backend keeps that:
-//   local  the requester copies inside a counted call of its link, and both wait for the count.
-//   gloo   the owner's fabric copies what comes from a socket into the region, and only while the
-//          sender's life is the connected one.
-//   ucx    TCP: as gloo, UCX emulates. RDMA: the queue pair and the registration are gone. Shared
-//          memory and CMA, where the requester itself writes into this process: a host destroys
-//          its pair before it closes its socket, and the kernel closes a dead process's socket only
-//          when its last thread has ended, so the end of the socket is the proof. It is waited for
-//          before the loss is told. A peer that is only stopped cannot give the proof: its
-//          supervisor must have killed and reaped it before drop_peer() is called.
+// returned. How that is kept:
+//   local     the requester copies inside a counted call of its link; both wait for the count.
+//   messages  (gloo; ucx between machines, or into memory that was not allocated here) the owner's
+//             own fabric puts what comes into the region, checked against the region and the
+//             sender's life; a connection that is gone brings nothing.
+//   mapped    (ucx on one machine, memory from allocate_memory()) the requester writes into this
+//             process's memory itself. It lets go of it before it closes the socket of the pair,
+//             and the kernel closes the socket of a process that died only when its last thread has
+//             ended; so the end of the socket is the proof, and the fabric waits for it before it
+//             tells of the loss. revoke() unmaps the memory here: late writes reach no memory that
+//             anybody uses. A peer that is merely stopped cannot give the proof within the limit
+//             (1 s, logged): its supervisor must have killed and reaped it before drop_peer().
 #pragma once
 
 #include <cstddef>
@@ -30,6 +32,7 @@ namespace aerie::comm {
 // A region that this host has registered.
 struct OwnRegion {
     uint32_t id = 0;
+    std::byte* base = nullptr;
     std::string key;  // opaque bytes, at most kMaxKeyBytes, for peers' attach()
 };
 constexpr size_t kMaxKeyBytes = 1024;

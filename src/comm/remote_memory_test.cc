@@ -15,18 +15,29 @@ void connect(Fabric& from, Fabric& to) {
     ASSERT_TRUE(status.ok()) << status.message();
 }
 
+// Registered memory of the test's, or memory of the fabric's.
+enum class From { kRegistered, kAllocated };
+constexpr From kBoth[] = {From::kRegistered, From::kAllocated};
+
 // A region of a host, filled with a pattern, and revoked with this.
-struct Memory {
-    Memory(Fabric& fabric, size_t size, uint32_t seed)
-        : fabric(fabric), bytes(pattern(size, seed)) {
-        auto registered = fabric.register_memory(bytes.data(), bytes.size());
-        EXPECT_TRUE(registered.ok());
-        region = *registered;
+class Memory {
+  public:
+    Memory(Fabric& fabric, size_t size, uint32_t seed, From from)
+        : fabric_(fabric), own_(pattern(size, seed)) {
+        auto made = from == From::kAllocated ? fabric.allocate_memory(size)
+                                             : fabric.register_memory(own_.data(), size);
+        EXPECT_TRUE(made.ok()) << made.message();
+        region = *made;
+        if (from == From::kAllocated) std::memcpy(region.base, own_.data(), size);
     }
-    ~Memory() { fabric.revoke(region.id); }
-    Fabric& fabric;
-    std::vector<std::byte> bytes;
+    ~Memory() { fabric_.revoke(region.id); }
+    std::vector<std::byte> bytes() const { return {region.base, region.base + own_.size()}; }
+
     OwnRegion region;
+
+  private:
+    Fabric& fabric_;
+    std::vector<std::byte> own_;
 };
 
 // Waits for transfers.
@@ -73,126 +84,148 @@ std::string error_of(Fabric& from, Access access, const RemoteRegion& region,
 }
 
 TEST_P(OneSidedContract, PutsAndGetsOfManyPiecesOfEachSize) {
-    constexpr size_t kBytes = 8 << 20;
-    auto a = host(0), b = host(1);
-    connect(*a, *b);
-    Memory theirs(*b, kBytes, 1);
-    auto mine = pattern(kBytes, 2);
-    const auto region = attached(*a, theirs.region);
-    EXPECT_EQ(region.bytes, kBytes);
-    EXPECT_EQ(region.node, 1);
-    for (const size_t size : {size_t{1}, size_t{7}, size_t{100}, size_t{4096}, size_t{73728}}) {
-        SCOPED_TRACE(size);
-        auto expected = theirs.bytes;
-        std::vector<Piece> pieces;
-        for (size_t i = 0; i < 97; ++i) {  // scattered, without overlap
-            const size_t to = (i * 31 % 97) * (kBytes / 97), from = i * (kBytes / 97) + i % 5;
-            pieces.push_back({to, mine.data() + from, size});
-            std::memcpy(expected.data() + to, mine.data() + from, size);
+    for (const From from : kBoth) {
+        SCOPED_TRACE(static_cast<int>(from));
+        constexpr size_t kBytes = 8 << 20;
+        const auto epoch = static_cast<uint32_t>(from) + 1;
+        auto a = host(0, epoch), b = host(1, epoch);
+        connect(*a, *b);
+        Memory theirs(*b, kBytes, 1, from);
+        auto mine = pattern(kBytes, 2);
+        const auto region = attached(*a, theirs.region);
+        EXPECT_EQ(region.bytes, kBytes);
+        EXPECT_EQ(region.node, 1);
+        for (const size_t size : {size_t{1}, size_t{7}, size_t{100}, size_t{4096}, size_t{73728}}) {
+            SCOPED_TRACE(size);
+            auto expected = theirs.bytes();
+            std::vector<Piece> pieces;
+            for (size_t i = 0; i < 97; ++i) {  // scattered, without overlap
+                const size_t to = (i * 31 % 97) * (kBytes / 97), from = i * (kBytes / 97) + i % 5;
+                pieces.push_back({to, mine.data() + from, size});
+                std::memcpy(expected.data() + to, mine.data() + from, size);
+            }
+            EXPECT_EQ(error_of(*a, Access::kPut, region, pieces), "");
+            EXPECT_TRUE(same(theirs.bytes(), expected));
+            std::vector<std::byte> read(kBytes), expected_read(kBytes);
+            for (auto& piece : pieces) {
+                std::memcpy(expected_read.data() + (piece.local - mine.data()), piece.local, size);
+                piece.local = read.data() + (piece.local - mine.data());
+            }
+            EXPECT_EQ(error_of(*a, Access::kGet, region, pieces), "");
+            EXPECT_TRUE(same(read, expected_read));
         }
-        EXPECT_EQ(error_of(*a, Access::kPut, region, pieces), "");
-        EXPECT_TRUE(same(theirs.bytes, expected));
-        std::vector<std::byte> read(kBytes), expected_read(kBytes);
-        for (auto& piece : pieces) {
-            std::memcpy(expected_read.data() + (piece.local - mine.data()), piece.local, size);
-            piece.local = read.data() + (piece.local - mine.data());
-        }
-        EXPECT_EQ(error_of(*a, Access::kGet, region, pieces), "");
-        EXPECT_TRUE(same(read, expected_read));
     }
 }
 
 TEST_P(OneSidedContract, ALargePieceIsWhole) {
-    constexpr size_t kBytes = 64 << 20;
-    auto a = host(0), b = host(1);
-    connect(*a, *b);
-    Memory theirs(*b, kBytes, 1);
-    auto mine = pattern(kBytes, 2);
-    const auto region = attached(*a, theirs.region);
-    EXPECT_EQ(error_of(*a, Access::kPut, region, {{{0, mine.data(), kBytes}}}), "");
-    EXPECT_TRUE(same(theirs.bytes, mine));
-    std::vector<std::byte> read(kBytes);
-    EXPECT_EQ(error_of(*a, Access::kGet, region, {{{0, read.data(), kBytes}}}), "");
-    EXPECT_TRUE(same(read, mine));
+    for (const From from : kBoth) {
+        SCOPED_TRACE(static_cast<int>(from));
+        constexpr size_t kBytes = 64 << 20;
+        const auto epoch = static_cast<uint32_t>(from) + 1;
+        auto a = host(0, epoch), b = host(1, epoch);
+        connect(*a, *b);
+        Memory theirs(*b, kBytes, 1, from);
+        auto mine = pattern(kBytes, 2);
+        const auto region = attached(*a, theirs.region);
+        EXPECT_EQ(error_of(*a, Access::kPut, region, {{{0, mine.data(), kBytes}}}), "");
+        EXPECT_TRUE(same(theirs.bytes(), mine));
+        std::vector<std::byte> read(kBytes);
+        EXPECT_EQ(error_of(*a, Access::kGet, region, {{{0, read.data(), kBytes}}}), "");
+        EXPECT_TRUE(same(read, mine));
+    }
 }
 
 TEST_P(OneSidedContract, NoPiecesAndEmptyOnesAreDone) {
-    auto a = host(0), b = host(1);
-    connect(*a, *b);
-    Memory theirs(*b, 100, 1);
-    const auto before = theirs.bytes;
-    const auto region = attached(*a, theirs.region);
-    std::byte byte{};
-    for (const Access access : {Access::kPut, Access::kGet}) {
-        EXPECT_EQ(error_of(*a, access, region, {}), "");
-        EXPECT_EQ(error_of(*a, access, region, {{{100, &byte, 0}, {0, nullptr, 0}}}), "");
+    for (const From from : kBoth) {
+        SCOPED_TRACE(static_cast<int>(from));
+        const auto epoch = static_cast<uint32_t>(from) + 1;
+        auto a = host(0, epoch), b = host(1, epoch);
+        connect(*a, *b);
+        Memory theirs(*b, 100, 1, from);
+        const auto before = theirs.bytes();
+        const auto region = attached(*a, theirs.region);
+        std::byte byte{};
+        for (const Access access : {Access::kPut, Access::kGet}) {
+            EXPECT_EQ(error_of(*a, access, region, {}), "");
+            EXPECT_EQ(error_of(*a, access, region, {{{100, &byte, 0}, {0, nullptr, 0}}}), "");
+        }
+        EXPECT_TRUE(same(theirs.bytes(), before));
     }
-    EXPECT_TRUE(same(theirs.bytes, before));
 }
 
 TEST_P(OneSidedContract, AMessageSentAfterDoneFindsTheDataThere) {
-    constexpr int kRounds = 200;
-    constexpr size_t kBytes = 100 << 10;
-    // Looks at the region when a message comes.
-    struct Looks : Inbox {
-        void delivered(const Incoming& message, const std::byte* payload) override {
-            uint32_t round;
-            std::memcpy(&round, message.header, sizeof(round));
-            if (!same(*memory, pattern(kBytes, round))) ++num_stale;
-            Inbox::delivered(message, payload);
+    for (const From from : kBoth) {
+        SCOPED_TRACE(static_cast<int>(from));
+        constexpr int kRounds = 200;
+        constexpr size_t kBytes = 100 << 10;
+        // Looks at the region when a message comes.
+        struct Looks : Inbox {
+            void delivered(const Incoming& message, const std::byte* payload) override {
+                uint32_t round;
+                std::memcpy(&round, message.header, sizeof(round));
+                if (std::memcmp(memory, pattern(kBytes, round).data(), kBytes) != 0) ++num_stale;
+                Inbox::delivered(message, payload);
+            }
+            const std::byte* memory;
+            std::atomic<int> num_stale{0};
+        } inbox;
+        const auto epoch = static_cast<uint32_t>(from) + 1;
+        auto a = host(0, epoch), b = host(1, epoch);
+        Memory theirs(*b, kBytes, 0, from);
+        inbox.memory = theirs.region.base;
+        b->open(3, &inbox);
+        connect(*a, *b);
+        const auto region = attached(*a, theirs.region);
+        for (uint32_t round = 1; round <= kRounds; ++round) {
+            auto data = pattern(kBytes, round);
+            const TransferDone then_tell = [&](const Status& status) {
+                EXPECT_TRUE(status.ok());
+                EXPECT_TRUE(a->send({1, 3}, {&round, sizeof(round)}).ok());
+            };
+            std::vector<Piece> pieces;
+            for (size_t at = 0; at < kBytes; at += 10 << 10)
+                pieces.push_back({at, &data[at], 10 << 10});
+            std::swap(pieces.front(), pieces.back());
+            ASSERT_TRUE(a->put(region, pieces, then_tell).ok());
+            ASSERT_TRUE(inbox.wait(round));
         }
-        const std::vector<std::byte>* memory;
-        std::atomic<int> num_stale{0};
-    } inbox;
-    auto a = host(0), b = host(1);
-    Memory theirs(*b, kBytes, 0);
-    inbox.memory = &theirs.bytes;
-    b->open(3, &inbox);
-    connect(*a, *b);
-    const auto region = attached(*a, theirs.region);
-    for (uint32_t round = 1; round <= kRounds; ++round) {
-        auto data = pattern(kBytes, round);
-        const TransferDone then_tell = [&](const Status& status) {
-            EXPECT_TRUE(status.ok());
-            EXPECT_TRUE(a->send({1, 3}, {&round, sizeof(round)}).ok());
-        };
-        std::vector<Piece> pieces;
-        for (size_t at = 0; at < kBytes; at += 10 << 10)
-            pieces.push_back({at, &data[at], 10 << 10});
-        std::swap(pieces.front(), pieces.back());
-        ASSERT_TRUE(a->put(region, pieces, then_tell).ok());
-        ASSERT_TRUE(inbox.wait(round));
+        EXPECT_EQ(inbox.num_stale, 0);
     }
-    EXPECT_EQ(inbox.num_stale, 0);
 }
 
 TEST_P(OneSidedContract, WhatIsOutsideOfTheRegionIsRefused) {
-    auto a = host(0), b = host(1);
-    connect(*a, *b);
-    Memory theirs(*b, 1000, 1);
-    const auto before = theirs.bytes;
-    const auto region = attached(*a, theirs.region);
-    std::vector<std::byte> mine(2000);
-    for (const Piece& bad :
-         {Piece{1000, mine.data(), 1}, Piece{0, mine.data(), 1001}, Piece{999, mine.data(), 2},
-          Piece{~uint64_t{0}, mine.data(), 2}, Piece{1, mine.data(), ~size_t{0}}}) {
-        for (const Access access : {Access::kPut, Access::kGet}) {
-            Outcome outcome;
-            const std::vector<Piece> pieces{{0, mine.data(), 10}, bad};
-            const Status status = a->transfer(access, region, pieces, outcome.done());
-            ASSERT_FALSE(status.ok());
-            EXPECT_NE(status.message().find("piece 1 of 2"), std::string::npos) << status.message();
-            EXPECT_NE(status.message().find("1000 bytes"), std::string::npos) << status.message();
-            EXPECT_EQ(outcome.count(), 0);
+    for (const From from : kBoth) {
+        SCOPED_TRACE(static_cast<int>(from));
+        const auto epoch = static_cast<uint32_t>(from) + 1;
+        auto a = host(0, epoch), b = host(1, epoch);
+        connect(*a, *b);
+        Memory theirs(*b, 1000, 1, from);
+        const auto before = theirs.bytes();
+        const auto region = attached(*a, theirs.region);
+        std::vector<std::byte> mine(2000);
+        for (const Piece& bad :
+             {Piece{1000, mine.data(), 1}, Piece{0, mine.data(), 1001}, Piece{999, mine.data(), 2},
+              Piece{~uint64_t{0}, mine.data(), 2}, Piece{1, mine.data(), ~size_t{0}}}) {
+            for (const Access access : {Access::kPut, Access::kGet}) {
+                Outcome outcome;
+                const std::vector<Piece> pieces{{0, mine.data(), 10}, bad};
+                const Status status = a->transfer(access, region, pieces, outcome.done());
+                ASSERT_FALSE(status.ok());
+                EXPECT_NE(status.message().find("piece 1 of 2"), std::string::npos)
+                    << status.message();
+                EXPECT_NE(status.message().find("1000 bytes"), std::string::npos)
+                    << status.message();
+                EXPECT_EQ(outcome.count(), 0);
+            }
         }
+        EXPECT_TRUE(same(theirs.bytes(), before));
     }
-    EXPECT_TRUE(same(theirs.bytes, before));
 }
 
 TEST_P(OneSidedContract, KeysThatAreNoneAreRefused) {
     auto a = host(0), b = host(1);
     connect(*a, *b);
-    Memory theirs(*b, 1000, 1);
+    Memory theirs(*b, 1000, 1, From::kRegistered);
     const std::string& key = theirs.region.key;
     EXPECT_LE(key.size(), kMaxKeyBytes);
     for (const std::string& bad : {std::string(), std::string("x"), std::string(5000, 'k'),
@@ -208,11 +241,11 @@ TEST_P(OneSidedContract, KeysThatAreNoneAreRefused) {
 
 TEST_P(OneSidedContract, OwnMemoryCanBeAccessed) {
     auto a = host(4, 7);
-    Memory own(*a, 1000, 1);
+    Memory own(*a, 1000, 1, From::kAllocated);
     const auto region = attached(*a, own.region);
     auto data = pattern(500, 2);
     EXPECT_EQ(error_of(*a, Access::kPut, region, {{{500, data.data(), 500}}}), "");
-    EXPECT_EQ(std::memcmp(own.bytes.data() + 500, data.data(), 500), 0);
+    EXPECT_EQ(std::memcmp(own.region.base + 500, data.data(), 500), 0);
 }
 
 TEST_P(OneSidedContract, ARevokedRegionIsLeftAlone) {
@@ -221,7 +254,7 @@ TEST_P(OneSidedContract, ARevokedRegionIsLeftAlone) {
     constexpr size_t kBytes = 1 << 20;
     auto theirs = pattern(kBytes, 1);
     auto mine = pattern(kBytes, 2);
-    Memory other(*b, kBytes, 3);
+    Memory other(*b, kBytes, 3, From::kAllocated);
     for (int round = 0; round < 10; ++round) {
         auto own = b->register_memory(theirs.data(), kBytes);
         ASSERT_TRUE(own.ok()) << own.message();
@@ -252,7 +285,7 @@ TEST_P(OneSidedContract, ARevokedRegionIsLeftAlone) {
     EXPECT_EQ(a->peer_epoch(1), 1u);
     const auto region = attached(*a, other.region);
     EXPECT_EQ(error_of(*a, Access::kPut, region, {{{0, mine.data(), kBytes}}}), "");
-    EXPECT_TRUE(same(other.bytes, mine));
+    EXPECT_TRUE(same(other.bytes(), mine));
     b->revoke(12345);
 }
 
@@ -261,7 +294,7 @@ TEST_P(OneSidedContract, NoWriteOfADroppedLifeLands) {
     for (uint32_t round = 1; round <= 10; ++round) {
         auto a = host(0, round), b = host(1, round);
         connect(*a, *b);
-        Memory memory(*a, kBytes, 1);
+        Memory memory(*a, kBytes, 1, kBoth[round % 2]);
         ASSERT_TRUE(eventually([&] { return b->peer_epoch(0) != 0; }));
         const auto region = attached(*b, memory.region);
         std::atomic<int> num_begun{0}, num_ended{0}, num_failed{0};
@@ -282,15 +315,40 @@ TEST_P(OneSidedContract, NoWriteOfADroppedLifeLands) {
         EXPECT_TRUE(eventually([&] { return num_ended > 3; }));
         std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
         a->drop_peer(1, round);
-        std::memset(memory.bytes.data(), 0x55, kBytes);
-        const auto before = memory.bytes;
+        std::memset(memory.region.base, 0x55, kBytes);
+        const auto before = memory.bytes();
         writer.join();
         EXPECT_TRUE(eventually([&] { return num_ended == num_begun; }));
-        EXPECT_TRUE(same(memory.bytes, before));
+        EXPECT_TRUE(same(memory.bytes(), before));
         const Status late = b->put(region, {{{0, data.data(), 8}}}, [](const Status&) {});
         ASSERT_FALSE(late.ok());
         EXPECT_NE(late.message().find("not connected"), std::string::npos) << late.message();
     }
+}
+
+TEST_P(OneSidedContract, ARevokedRegionOfTheFabricsMemoryIsGone) {
+    auto a = host(0), b = host(1);
+    connect(*a, *b);
+    constexpr size_t kBytes = 16 << 20;
+    auto mine = pattern(kBytes, 2);
+    for (int round = 0; round < 5; ++round) {
+        auto own = b->allocate_memory(kBytes);
+        ASSERT_TRUE(own.ok()) << own.message();
+        const auto region = attached(*a, *own);
+        std::atomic<bool> stop{false};
+        std::thread writer([&] {
+            while (!stop) (void)error_of(*a, Access::kPut, region, {{{0, mine.data(), kBytes}}});
+        });
+        EXPECT_TRUE(eventually([&] {
+            return reinterpret_cast<std::atomic<std::byte>*>(own->base)->load() == mine[0];
+        }));
+        b->revoke(own->id);
+        const std::string why = error_of(*a, Access::kGet, region, {{{0, mine.data(), 8}}});
+        EXPECT_NE(why.find("revoked"), std::string::npos) << why;
+        stop = true;
+        writer.join();
+    }
+    EXPECT_EQ(a->peer_epoch(1), 1u);
 }
 
 TEST_P(OneSidedContract, ARegionOfAnOldLifeIsRefused) {

@@ -40,9 +40,10 @@ void choose_comm(Config& config, CheckContext& c, const char* key, CommBackend f
         }
     } else if (backend == CommBackend::kGloo && !cpu) {
         c.warn("gloo stages GPU data through host memory: {}", c.say("ae_separation", key));
-    } else if (backend == CommBackend::kGloo) {
-        c.warn("{}: the gloo backend is not built; ucx is used", c.say("ae_separation", key));
-        backend = CommBackend::kUcx;
+    }
+    if (backend == CommBackend::kGloo && c.sources.given("cluster", "port_range")) {
+        c.warn("{} and {}: Gloo's connections take any free port; the range holds for the others",
+               c.say("ae_separation", key), c.say("cluster", "port_range"));
     }
 }
 

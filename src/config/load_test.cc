@@ -183,20 +183,30 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
 TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
         load({"--enable-mtp", "--schedule-policy", "lpm", "--disable-radix-cache", "false",
-              "--comm-backend", "gloo", "--hicache-size", "4", "--kv-transfer", "active_passive",
+              "--hicache-size", "4", "--kv-transfer", "active_passive",
               "--kv-lease-s", "5", "--tool-call-parser",
               "deepseekv3", "--reasoning-parser", "deepseek-r1"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
     for (const char* text : {"drafting is not built", "fcfs is used", "prefix reuse is not built",
-                             "ucx is used", "tiers of the radix cache are not built",
+                             "tiers of the radix cache are not built",
                              "the passive transfer, which is not built", "tool_call_parser",
                              "reasoning_parser"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));
     }
     EXPECT_THAT(all(l.diagnostics.notes), testing::HasSubstr("every request is pushed (active)"));
     EXPECT_EQ(l.config.settings.schedule_policy, SchedulePolicy::kFcfs);
-    EXPECT_EQ(l.config.ae_separation.comm_backend, CommBackend::kUcx);
+}
+
+TEST_F(Load, EachNetworkBackendIsChosenByItself) {
+    const LoadedConfig both = load({"--comm-backend", "gloo"});
+    ASSERT_TRUE(both.diagnostics.ok()) << all(both.diagnostics.errors);
+    EXPECT_EQ(both.config.ae_separation.comm_backend, CommBackend::kGloo);
+    EXPECT_EQ(both.config.ae_separation.kv_backend, CommBackend::kGloo);
+    const LoadedConfig one = load({"--comm-backend", "gloo", "--kv-backend", "ucx"});
+    ASSERT_TRUE(one.diagnostics.ok()) << all(one.diagnostics.errors);
+    EXPECT_EQ(one.config.ae_separation.comm_backend, CommBackend::kGloo);
+    EXPECT_EQ(one.config.ae_separation.kv_backend, CommBackend::kUcx);
 }
 
 TEST_F(Load, MoreCardsThanTheFabricNumbersAreRefused) {

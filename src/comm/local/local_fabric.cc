@@ -206,7 +206,14 @@ class LocalFabric final : public Fabric {
     Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override {
         auto id = host_->regions.add(base, bytes);
         if (!id) return id.error();
-        return OwnRegion{*id, pack_key(kKeyOfLocal, {node(), epoch(), *id, 0, bytes, ""})};
+        return OwnRegion{*id, base, pack_key(kKeyOfLocal, {node(), epoch(), *id, bytes, ""})};
+    }
+
+    Result<OwnRegion> allocate_memory(size_t bytes) override {
+        Buffer memory(bytes);
+        auto own = register_memory(memory.as<std::byte>(), bytes);
+        if (own) host_->regions.keep(own->id, std::move(memory));
+        return own;
     }
 
     void revoke(uint32_t region_id) override {

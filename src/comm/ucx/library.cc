@@ -20,7 +20,8 @@ constexpr struct {
     {"UCX_ERROR_SIGNALS", ""},
     {"UCX_LOG_LEVEL", "fatal"},
     {"UCX_WARN_UNUSED_ENV_VARS", "n"},
-    // No patching of mmap, munmap and madvise: nothing here registers memory.
+    // No patching of mmap, munmap and madvise: nothing here registers memory that
+    // was mapped by others.
     {"UCX_MEM_EVENTS", "n"},
     {"UCX_MEM_MMAP_HOOK_MODE", "none"},
     {"UCX_MEM_MALLOC_HOOKS", "n"},

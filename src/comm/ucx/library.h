@@ -29,6 +29,14 @@ namespace aerie::comm {
     X(ucp_am_recv_data_nbx)           \
     X(ucp_request_check_status)       \
     X(ucp_request_free)               \
+    X(ucp_mem_map)                    \
+    X(ucp_mem_query)                  \
+    X(ucp_mem_unmap)                  \
+    X(ucp_rkey_pack)                  \
+    X(ucp_rkey_buffer_release)        \
+    X(ucp_ep_rkey_unpack)             \
+    X(ucp_rkey_ptr)                   \
+    X(ucp_rkey_destroy)               \
     X(ucs_status_string)
 
 // UCX's functions under their own names.

@@ -13,10 +13,11 @@ Backend backend(const char* transports) {
 Backend shared_memory() { return backend(""); }
 Backend tcp() { return backend("tcp"); }
 
-INSTANTIATE_TEST_SUITE_P(Ucx, FabricContract,
-                         testing::Values(BackendParam{"shared_memory", shared_memory},
-                                         BackendParam{"tcp", tcp}),
-                         [](const auto& info) { return info.param.name; });
+const auto kBackends =
+    testing::Values(BackendParam{"shared_memory", shared_memory}, BackendParam{"tcp", tcp});
+const auto name_of_backend = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Ucx, FabricContract, kBackends, name_of_backend);
+INSTANTIATE_TEST_SUITE_P(Ucx, OneSidedContract, kBackends, name_of_backend);
 
 }  // namespace
 }  // namespace aerie::comm

@@ -1,25 +1,23 @@
-// Pair: the UCX side of a connection to one life of one peer: a worker and an endpoint of its own.
+// UcxPair: a worker and an endpoint of its own for one life of one peer.
 //
 // Why a worker each. The shared-memory transport has one receive queue a worker that all peers
 // write to. A peer that is killed between taking a place in it and filling it stops the queue for
 // good, for everybody. With a worker each it stops its own, which goes down with it; and once the
 // worker is destroyed it is certain that nothing of the peer's old life can arrive.
 //
-// Not thread-safe: the fabric holds the peer's lock around every call. Receivers are called from
-// progress() and from the destructor.
+// Receivers are called from progress() and from the destructor.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "comm/fabric.h"
-#include "comm/ports.h"
+#include "comm/network/pair.h"
 #include "comm/ucx/library.h"
 
 namespace aerie::comm {
 
-class Pair {
+class UcxPair final : public Pair {
   public:
     // Payloads up to here are copied through the transport's own segments, larger ones are fetched
     // by the receiver once it has said where they go. UCX keeps lengths of segments in 16 bits.
@@ -27,28 +25,19 @@ class Pair {
     static constexpr size_t kSegmentBytes = kEagerBytes + 1024;
     static_assert(kSegmentBytes < 1 << 16);
 
-    // What comes is delivered to `ports` as from `peer` with `peer_epoch`.
     static Result<std::unique_ptr<Pair>> make(const Ucx& ucx, ucp_context_h context, Ports& ports,
                                               int peer, uint32_t peer_epoch);
-    // Whatever is under way has ended when it returns: payloads half received are failed(), pending
-    // counters are counted down.
-    ~Pair();
+    ~UcxPair() override;
 
-    int peer() const { return peer_; }
-    uint32_t peer_epoch() const { return peer_epoch_; }
-    const std::string& address() const { return address_; }  // for the peer's connect()
-    int event_fd() const { return event_fd_; }
-
-    Status connect(const std::string& peer_address);
-
-    // true: done with the payload; false: under way, progress() ends it.
-    Result<bool> send(int port, const Message& message);
-    bool progress();  // whether anything happened
-    bool arm();       // event_fd() will tell of the next event; false: progress() first
-    // UCX has given the connection up.
-    bool broken() const { return broken_; }
-    // A payload that the port's receiver has accepted is under way.
-    bool receives_for(int port) const;
+    const std::string& address() const override { return address_; }
+    int event_fd() const override { return event_fd_; }
+    Status connect(const std::string& peer_address) override;
+    Result<bool> send(int port, const Message& message) override;
+    bool progress() override;
+    bool arm() override;
+    bool broken() const override { return broken_; }
+    bool receives_for(int port) const override;
+    std::byte* map(const KeyContent& key) override;
 
   private:
     // What goes before the receiver's header. Both hosts have one byte order.
@@ -59,7 +48,7 @@ class Pair {
     };
     // A send or a receive that is under way. Its addresses are UCX's until it ends.
     struct Operation {
-        Pair* pair;
+        UcxPair* pair;
         size_t place;               // in active_
         std::atomic<int>* pending;  // of a send
         Receiver* receiver;         // of a receive; nullptr: a send
@@ -72,8 +61,8 @@ class Pair {
         } header;
     };
 
-    Pair(const Ucx& ucx, Ports& ports, int peer, uint32_t peer_epoch)
-        : ucx_(ucx), ports_(ports), peer_(peer), peer_epoch_(peer_epoch) {}
+    UcxPair(const Ucx& ucx, Ports& ports, int peer, uint32_t peer_epoch)
+        : Pair(peer, peer_epoch), ucx_(ucx), ports_(ports) {}
     Status open(ucp_context_h context);
 
     Operation* begin();
@@ -88,13 +77,12 @@ class Pair {
 
     const Ucx& ucx_;
     Ports& ports_;
-    const int peer_;
-    const uint32_t peer_epoch_;
     ucp_worker_h worker_ = nullptr;
     ucp_ep_h endpoint_ = nullptr;
     int event_fd_ = -1;
     std::string address_;
     bool broken_ = false;
+    std::vector<ucp_rkey_h> keys_;  // of mapped regions
     std::vector<Operation*> active_;
     std::vector<Operation*> idle_;
     std::vector<std::unique_ptr<Operation>> operations_;

@@ -4,7 +4,7 @@
 // Threads. Each peer's slot has a lock, held around every use of its pair: by senders, on their own
 // thread, and by the fabric's thread while it progresses. All changes of who is connected are made
 // by the fabric's thread alone, so they and the listeners' calls have one order; set_peer() and the
-// like are commands to it that the caller waits for. Private to comm/ucx.
+// like are commands to it that the caller waits for. Private to comm/.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@
 
 #include "base/clock.h"
 #include "comm/fabric.h"
+#include "comm/network/handshake.h"
+#include "comm/network/pair.h"
 #include "comm/ports.h"
 #include "comm/regions.h"
-#include "comm/ucx/handshake.h"
-#include "comm/ucx/library.h"
-#include "comm/ucx/pair.h"
+#include "comm/remote_access.h"
 
 namespace aerie::comm {
 
@@ -54,9 +54,10 @@ struct Attempt {
 
 struct Slot {
     std::mutex mutex;
-    std::unique_ptr<Pair> pair;      // guarded by mutex
-    std::atomic<uint32_t> epoch{0};  // of the pair; 0: not connected
-    std::atomic<bool> look{false};   // the fabric's thread shall progress it
+    std::unique_ptr<Pair> pair;             // guarded by mutex
+    std::atomic<uint32_t> epoch{0};         // of the pair; 0: not connected
+    std::atomic<bool> look{false};          // the fabric's thread shall progress it
+    std::map<uint32_t, std::byte*> mapped;  // guarded by mutex: by region, as of Pair::map()
 
     // The fabric's thread only.
     uint32_t fenced = 0;  // lives up to this one never come back
@@ -70,11 +71,14 @@ struct Visitor {
     TimePoint deadline;
 };
 
-class UcxFabric final : public Fabric {
+class NetworkFabric final : public Fabric {
   public:
-    explicit UcxFabric(const UcxOptions& options) : options_(options) {}
-    ~UcxFabric() override;
-    Status start();
+    explicit NetworkFabric(const NetworkOptions& options) : options_(options) {}
+    ~NetworkFabric() override;
+    // Listens, so that listener() has the address and the interface; then start().
+    Status listen();
+    const Listener& listener() const { return listener_; }
+    Status start(std::unique_ptr<Network> network);
 
     int node() const override { return options_.node; }
     uint32_t epoch() const override { return options_.epoch; }
@@ -87,6 +91,7 @@ class UcxFabric final : public Fabric {
     uint32_t peer_epoch(int node) const override;
     void on_peer_change(std::function<void(int, uint32_t)> listener) override;
     Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override;
+    Result<OwnRegion> allocate_memory(size_t bytes) override;
     void revoke(uint32_t region_id) override;
     Result<RemoteRegion> attach(const std::string& key) override;
     Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
@@ -95,7 +100,6 @@ class UcxFabric final : public Fabric {
   private:
     static bool is_node(int node) { return node >= 0 && node < kMaxNodes; }
 
-    Status make_context();
     Status command(Command command);
     void wake();
     void watch(int fd, uint64_t about, uint32_t events);
@@ -117,15 +121,16 @@ class UcxFabric final : public Fabric {
     void expire();
     void establish(int node, std::unique_ptr<Pair> pair, Connection connection);
     void lose(int node);
+    static void end_pair(std::unique_ptr<Pair> pair);
     void release(int port);
     void service(int node);
     void tell(int node, uint32_t epoch);
 
-    const UcxOptions options_;
-    const Ucx* ucx_ = nullptr;
-    ucp_context_h context_ = nullptr;
+    const NetworkOptions options_;
+    std::unique_ptr<Network> network_;
     Ports ports_;
     Regions regions_;
+    RemoteAccess remote_{*this, regions_};
     Listener listener_;
     std::array<Slot, kMaxNodes> slots_;
     int epoll_ = -1;
@@ -141,6 +146,14 @@ class UcxFabric final : public Fabric {
     std::mutex listeners_mutex_;
     std::vector<std::function<void(int, uint32_t)>> listeners_;
     std::array<uint32_t, kMaxNodes> told_{};  // what listeners know
+
+    std::mutex memory_mutex_;
+    struct Mappable {
+        std::byte* base;
+        size_t bytes;
+    };
+    std::map<uint32_t, Mappable> mappable_;  // by region: memory of the network's
+    std::atomic<bool> ever_mappable_{false};
 
     // The fabric's thread only.
     std::map<uint32_t, Visitor> visitors_;

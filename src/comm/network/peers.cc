@@ -5,11 +5,17 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "comm/ucx/ucx_fabric.h"
+#include "comm/network/network_fabric.h"
 
 namespace aerie::comm {
+namespace {
 
-void UcxFabric::begin_connect(Command* command) {
+constexpr double kProofLimitS = 1;
+constexpr double kAccessLimitS = 60;
+
+}  // namespace
+
+void NetworkFabric::begin_connect(Command* command) {
     const int node = command->node;
     Slot& slot = slots_[node];
     if (slot.epoch == command->epoch && slot.connection && slot.connection.ended()) lose(node);
@@ -28,7 +34,7 @@ void UcxFabric::begin_connect(Command* command) {
 
     auto connection = Connection::connect_to(command->address);
     if (!connection) return finish(command, connection.error());
-    auto pair = Pair::make(*ucx_, context_, ports_, node, command->epoch);
+    auto pair = network_->make_pair(ports_, node, command->epoch);
     if (!pair) return finish(command, pair.error());
     slot.attempt = std::make_unique<Attempt>(Attempt{command->epoch,
                                                      command->address,
@@ -42,7 +48,7 @@ void UcxFabric::begin_connect(Command* command) {
     // Edge-triggered: it is writable all the time once it is connected.
     watch(attempt.connection.fd(), tag(Source::kAttempt, node), EPOLLIN | EPOLLOUT | EPOLLET);
 }
-void UcxFabric::go_on(int node) {
+void NetworkFabric::go_on(int node) {
     Attempt* attempt = slots_[node].attempt.get();
     if (attempt == nullptr || !attempt->connection) return;
     auto flushed = attempt->connection.flush();
@@ -52,14 +58,14 @@ void UcxFabric::go_on(int node) {
                                    attempt->epoch, attempt->address, heard.message()));
     if (*heard) answered(node, **heard);
 }
-void UcxFabric::answered(int node, const Greeting& greeting) {
+void NetworkFabric::answered(int node, const Greeting& greeting) {
     Attempt& attempt = *slots_[node].attempt;
     const auto who =
         fmt::format("node-{} with epoch {} at {}", node, attempt.epoch, attempt.address);
     switch (greeting.answer) {
         case Answer::kWelcome: {
             if (greeting.from_node != node || greeting.from_epoch != attempt.epoch) break;
-            const Status connected = attempt.pair->connect(greeting.worker_address);
+            const Status connected = attempt.pair->connect(greeting.pair_address);
             if (!connected) return give_up(node, connected.error());
             unwatch(attempt.connection.fd());
             return establish(node, std::move(attempt.pair), std::move(attempt.connection));
@@ -71,19 +77,19 @@ void UcxFabric::answered(int node, const Greeting& greeting) {
         case Answer::kFenced:
             return give_up(node, error("{} has dropped node-{} with epoch {}, or knows a newer one",
                                        who, this->node(), epoch()));
-        case Answer::kNoWorker:
-            return give_up(node, error("{} cannot open UCX", who));
+        case Answer::kNoPair:
+            return give_up(node, error("{} cannot open {}", who, network_->name()));
         case Answer::kStranger:
         case Answer::kHello:
             break;
     }
     give_up(node, error("another host than {} answers there", who));
 }
-void UcxFabric::give_up(int node, Status why) {
+void NetworkFabric::give_up(int node, Status why) {
     for (Command* command : slots_[node].attempt->waiting) finish(command, why);
     slots_[node].attempt.reset();
 }
-void UcxFabric::expire() {
+void NetworkFabric::expire() {
     if (timeout_ms() < 0) return;
     const TimePoint now = Clock::now();
     std::erase_if(visitors_, [&](const auto& entry) { return entry.second.deadline < now; });
@@ -94,7 +100,7 @@ void UcxFabric::expire() {
                                 attempt->epoch, attempt->address, kHandshakeLimitS));
     }
 }
-void UcxFabric::greet(uint32_t id) {
+void NetworkFabric::greet(uint32_t id) {
     const auto found = visitors_.find(id);
     if (found == visitors_.end()) return;
     auto heard = found->second.connection.hear();
@@ -107,12 +113,12 @@ void UcxFabric::greet(uint32_t id) {
     Answer answer = judge(hello);
     if (answer == Answer::kWelcome) {
         if (welcome(connection, hello)) return;
-        answer = Answer::kNoWorker;
+        answer = Answer::kNoPair;
     }
     connection.say({answer, node(), epoch(), hello.from_node, hello.from_epoch, ""});
     (void)connection.flush();
 }
-Answer UcxFabric::judge(const Greeting& hello) {
+Answer NetworkFabric::judge(const Greeting& hello) {
     const int node = hello.from_node;
     if (hello.answer != Answer::kHello || !is_node(node) || node == this->node() ||
         hello.to_node != this->node() || hello.to_epoch != epoch())
@@ -129,16 +135,16 @@ Answer UcxFabric::judge(const Greeting& hello) {
         return Answer::kDuplicate;
     return Answer::kWelcome;
 }
-bool UcxFabric::welcome(Connection& connection, const Greeting& hello) {
+bool NetworkFabric::welcome(Connection& connection, const Greeting& hello) {
     const int node = hello.from_node;
     Slot& slot = slots_[node];
     if (slot.epoch != 0) lose(node);
     if (slot.attempt && slot.attempt->epoch != hello.from_epoch)
         give_up(node, error("node-{} has a newer epoch {}", node, hello.from_epoch));
-    auto pair = Pair::make(*ucx_, context_, ports_, node, hello.from_epoch);
-    if (!pair || !(*pair)->connect(hello.worker_address)) {
+    auto pair = network_->make_pair(ports_, node, hello.from_epoch);
+    if (!pair || !(*pair)->connect(hello.pair_address)) {
         log_warning("node-{} with epoch {} cannot be connected: {}", node, hello.from_epoch,
-                    pair ? "its UCX address does not fit" : pair.message());
+                    pair ? "its address does not fit" : pair.message());
         return false;
     }
     connection.say(
@@ -148,7 +154,7 @@ bool UcxFabric::welcome(Connection& connection, const Greeting& hello) {
     establish(node, std::move(*pair), std::move(connection));
     return true;
 }
-void UcxFabric::establish(int node, std::unique_ptr<Pair> pair, Connection connection) {
+void NetworkFabric::establish(int node, std::unique_ptr<Pair> pair, Connection connection) {
     Slot& slot = slots_[node];
     const uint32_t peer_epoch = pair->peer_epoch();
     slot.fenced = peer_epoch - 1;
@@ -169,22 +175,36 @@ void UcxFabric::establish(int node, std::unique_ptr<Pair> pair, Connection conne
         slot.attempt.reset();
     }
 }
-void UcxFabric::lose(int node) {
+void NetworkFabric::lose(int node) {
     Slot& slot = slots_[node];
     std::unique_ptr<Pair> pair;
+    const uint32_t lost_epoch = slot.epoch;
     {
         std::lock_guard lock(slot.mutex);
         pair = std::move(slot.pair);
         slot.epoch = 0;
+        slot.mapped.clear();
     }
     if (pair == nullptr) return;
     unwatch(pair->event_fd());
-    pair.reset();
+    end_pair(std::move(pair));
+    // Only then the socket: its end tells the peer that nothing of this process writes into its
+    // memory any more; and so the peer's end tells us.
+    if (ever_mappable_ && slot.connection.same_machine() && !slot.connection.end_both(kProofLimitS))
+        log_error(
+            "node-{} with epoch {} does not close its side for {} s: until it is killed it may "
+            "write into memory that was allocated here",
+            node, lost_epoch, kProofLimitS);
     slot.connection = Connection();
     std::erase(connected_, node);
     tell(node, 0);
 }
-void UcxFabric::release(int port) {
+void NetworkFabric::end_pair(std::unique_ptr<Pair> pair) {
+    pair->lost = true;
+    const bool idle = wait_for_zero(pair->accesses, kAccessLimitS);
+    CHECK(idle, "a copy to or from node-{} has not ended for {} s", pair->peer(), kAccessLimitS);
+}
+void NetworkFabric::release(int port) {
     for (int node : std::vector<int>(connected_)) {
         bool holds;
         {

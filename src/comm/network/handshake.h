@@ -1,6 +1,6 @@
 // The socket that two hosts keep between them: over it they tell each other who they are and where
-// their UCX workers are, and its end is how each learns at once that the other has died. After the
-// handshake nothing is sent over it. Private to comm/ucx.
+// their ends of the pair are, and its end is how each learns at once that the other has died. After
+// the handshake nothing is sent over it. Private to comm/network.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class Answer : uint16_t {
     kDuplicate,  // the other direction is being connected, or is
     kFenced,     // that life has been dropped, or a newer one is known
     kStranger,   // meant for another node or life
-    kNoWorker,   // the other side could not make its UCX worker
+    kNoPair,     // the other side could not make its end of the pair
 };
 
 struct Greeting {
@@ -26,7 +26,7 @@ struct Greeting {
     uint32_t from_epoch = 0;
     int to_node = 0;
     uint32_t to_epoch = 0;
-    std::string worker_address;  // with kHello and kWelcome
+    std::string pair_address;  // with kHello and kWelcome
 };
 
 // A non-blocking TCP socket that carries one greeting each way. Movable, closes itself.
@@ -51,6 +51,11 @@ class Connection {
     Result<std::optional<Greeting>> hear();
     // The peer has closed it, or died.
     bool ended() const;
+    // Tells the peer that this side is done with the pair, and waits until the peer has closed its
+    // side, at most limit_s; whether it has.
+    bool end_both(double limit_s);
+    // The peer is a process of this machine.
+    bool same_machine() const;
 
   private:
     int fd_ = -1;

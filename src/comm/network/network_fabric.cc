@@ -1,4 +1,4 @@
-#include "comm/ucx/ucx_fabric.h"
+#include "comm/network/network_fabric.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,49 +20,15 @@ constexpr double kReceiverLimitS = 60;
 
 }  // namespace
 
-Status UcxFabric::make_context() {
-    auto loaded = load_ucx();
-    if (!loaded) return loaded.error();
-    ucx_ = *loaded;
-    ucp_config_t* config = nullptr;
-    RETURN_IF_UCX_ERROR(*ucx_, ucx_->ucp_config_read(nullptr, nullptr, &config), "UCX settings");
-    const std::string transports =
-        options_.transports.empty() ? "sysv,cma,tcp" : options_.transports;
-    const std::string devices = options_.devices.empty() ? listener_.interface() : options_.devices;
-    std::vector<std::pair<const char*, std::string>> settings{{"TLS", transports}};
-    // One segment takes a whole eager message.
-    const std::string segment = std::to_string(Pair::kSegmentBytes);
-    for (const char* name : {"SYSV_SEG_SIZE", "POSIX_SEG_SIZE", "TCP_TX_SEG_SIZE"})
-        settings.emplace_back(name, segment);
-    for (const char* name : {"SYSV_RX_BUFS_GROW", "POSIX_RX_BUFS_GROW"})
-        settings.emplace_back(name, "64");  // as many as the queue is long; 512 would be 17 MB
-    if (!devices.empty()) settings.emplace_back("NET_DEVICES", devices);
-    if (options_.first_port > 0)
-        settings.emplace_back("TCP_PORT_RANGE",
-                              fmt::format("{}-{}", options_.first_port, options_.last_port));
-    ucs_status_t status = UCS_OK;
-    for (const auto& [name, value] : settings)
-        if (status == UCS_OK) status = ucx_->ucp_config_modify(config, name, value.c_str());
-
-    ucp_params_t params{};
-    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
-    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-    params.mt_workers_shared = 1;
-    if (status == UCS_OK)
-        status = ucx_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
-    ucx_->ucp_config_release(config);
-    RETURN_IF_UCX_ERROR(*ucx_, status, "UCX with transports {} on {}", transports,
-                        devices.empty() ? "all devices" : devices);
-    log_info("messages between hosts: UCX over {} on {}, node-{} with epoch {} at {}", transports,
-             devices.empty() ? "all devices" : devices, node(), epoch(), listener_.address());
-    return {};
-}
-Status UcxFabric::start() {
+Status NetworkFabric::listen() {
     if (!is_node(node()) || epoch() == 0)
         return error("node {} with epoch {}, expected 0 to {} and 1 or more", node(), epoch(),
                      kMaxNodes - 1);
-    RETURN_IF_ERROR(listener_.open(options_.host, options_.first_port, options_.last_port));
-    RETURN_IF_ERROR(make_context());
+    return listener_.open(options_.host, options_.first_port, options_.last_port);
+}
+Status NetworkFabric::start(std::unique_ptr<Network> network) {
+    network_ = std::move(network);
+    ports_.open(kAccessPort, &remote_);
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (epoll_ < 0 || wake_fd_ < 0) return error("epoll: {}", strerror(errno));
@@ -72,7 +38,7 @@ Status UcxFabric::start() {
     return {};
 }
 
-UcxFabric::~UcxFabric() {
+NetworkFabric::~NetworkFabric() {
     if (thread_.joinable()) {
         stop_ = true;
         wake();
@@ -80,25 +46,33 @@ UcxFabric::~UcxFabric() {
     }
     for (Slot& slot : slots_) {
         slot.attempt.reset();
-        slot.pair.reset();
+        std::unique_ptr<Pair> pair;
+        {
+            std::lock_guard lock(slot.mutex);
+            pair = std::move(slot.pair);
+            slot.epoch = 0;
+        }
+        if (pair) end_pair(std::move(pair));
     }
-    if (context_ != nullptr) ucx_->ucp_cleanup(context_);
+    remote_.stop();
+    for (const auto& [id, memory] : mappable_) network_->free(memory.base);
+    network_.reset();
     if (epoll_ >= 0) ::close(epoll_);
     if (wake_fd_ >= 0) ::close(wake_fd_);
 }
-void UcxFabric::wake() {
+void NetworkFabric::wake() {
     if (awake_.exchange(true)) return;
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
 }
-void UcxFabric::watch(int fd, uint64_t about, uint32_t events) {
+void NetworkFabric::watch(int fd, uint64_t about, uint32_t events) {
     epoll_event event{.events = events, .data = {.u64 = about}};
     const int status = epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
     CHECK(status == 0, "epoll of descriptor {}: {}", fd, strerror(errno));
 }
-void UcxFabric::unwatch(int fd) { epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
+void NetworkFabric::unwatch(int fd) { epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
 
-Status UcxFabric::send(Destination to, const Message& message) {
+Status NetworkFabric::send(Destination to, const Message& message) {
     CHECK(message.header_bytes <= kMaxHeaderBytes, "header of {} bytes", message.header_bytes);
     if (to.node == node()) {
         const Incoming incoming{node(), epoch(), static_cast<const std::byte*>(message.header),
@@ -121,40 +95,41 @@ Status UcxFabric::send(Destination to, const Message& message) {
     return error("node-{} is not connected to node-{} (message for port {})", node(), to.node,
                  to.port);
 }
-void UcxFabric::close(int port) {
+void NetworkFabric::close(int port) {
     ports_.shut(port);
     if (ports_.drained(port, kCloseLimitS)) return;
     (void)command({.kind = Command::Kind::kRelease, .node = port});
     const bool idle = ports_.drained(port, kReceiverLimitS);
     CHECK(idle, "the receiver of port {} has not returned for {} s", port, kReceiverLimitS);
 }
-Status UcxFabric::set_peer(int node, uint32_t epoch, const std::string& address) {
+Status NetworkFabric::set_peer(int node, uint32_t epoch, const std::string& address) {
     if (!is_node(node)) return error("peer node {}, expected 0 to {}", node, kMaxNodes - 1);
     if (node == this->node()) return {};
     return command(
         {.kind = Command::Kind::kConnect, .node = node, .epoch = epoch, .address = address});
 }
-void UcxFabric::drop_peer(int node, uint32_t epoch) {
+void NetworkFabric::drop_peer(int node, uint32_t epoch) {
     if (!is_node(node) || node == this->node()) return;
     (void)command({.kind = Command::Kind::kDrop, .node = node, .epoch = epoch});
 }
 
-uint32_t UcxFabric::peer_epoch(int node) const {
+uint32_t NetworkFabric::peer_epoch(int node) const {
     if (node == this->node()) return epoch();
     return is_node(node) ? slots_[node].epoch.load() : 0;
 }
-void UcxFabric::on_peer_change(std::function<void(int, uint32_t)> listener) {
+void NetworkFabric::on_peer_change(std::function<void(int, uint32_t)> listener) {
     std::lock_guard lock(listeners_mutex_);
     for (int node = 0; node < kMaxNodes; ++node)
         if (told_[node] != 0) listener(node, told_[node]);
     listeners_.push_back(std::move(listener));
 }
-void UcxFabric::tell(int node, uint32_t epoch) {
+void NetworkFabric::tell(int node, uint32_t epoch) {
+    remote_.peer_changed(node, epoch);
     std::lock_guard lock(listeners_mutex_);
     told_[node] = epoch;
     for (const auto& listener : listeners_) listener(node, epoch);
 }
-Status UcxFabric::command(Command command) {
+Status NetworkFabric::command(Command command) {
     CHECK(std::this_thread::get_id() != thread_.get_id(),
           "set_peer, drop_peer or close called from a receiver or a listener");
     std::unique_lock lock(commands_mutex_);
@@ -163,13 +138,13 @@ Status UcxFabric::command(Command command) {
     command_done_.wait(lock, [&] { return command.result.has_value(); });
     return std::move(*command.result);
 }
-void UcxFabric::finish(Command* command, Status result) {
+void NetworkFabric::finish(Command* command, Status result) {
     std::lock_guard lock(commands_mutex_);
     command->result = std::move(result);
     command_done_.notify_all();
 }
-void UcxFabric::run() {
-    set_thread_name("ucx");
+void NetworkFabric::run() {
+    set_thread_name(network_->name());
     std::array<epoll_event, 32> events;
     while (!stop_) {
         const int count = epoll_wait(epoll_, events.data(), events.size(), timeout_ms());
@@ -182,7 +157,7 @@ void UcxFabric::run() {
         for (int node : std::exchange(ready_, {})) service(node);
     }
 }
-int UcxFabric::timeout_ms() const {
+int NetworkFabric::timeout_ms() const {
     if (!ready_.empty()) return 0;
     if (!stalled_.empty()) return 1;
     const bool waits = !visitors_.empty() || std::any_of(slots_.begin(), slots_.end(), [](auto& s) {
@@ -190,7 +165,7 @@ int UcxFabric::timeout_ms() const {
     });
     return waits ? 100 : -1;
 }
-void UcxFabric::handle(uint64_t about) {
+void NetworkFabric::handle(uint64_t about) {
     const auto id = static_cast<uint32_t>(about);
     switch (static_cast<Source>(about >> 32)) {
         case Source::kWake: {
@@ -221,7 +196,7 @@ void UcxFabric::handle(uint64_t about) {
             return;
     }
 }
-void UcxFabric::obey() {
+void NetworkFabric::obey() {
     std::deque<Command*> commands;
     {
         std::lock_guard lock(commands_mutex_);
@@ -247,7 +222,7 @@ void UcxFabric::obey() {
         }
     }
 }
-void UcxFabric::service(int node) {
+void NetworkFabric::service(int node) {
     constexpr int kRounds = 32;     // then the others, and senders, have their turn
     constexpr int kFruitless = 20;  // then in naps of a millisecond
     Slot& slot = slots_[node];
@@ -266,12 +241,6 @@ void UcxFabric::service(int node) {
     if (armed) return;
     // Not armed: there is more to come, or the peer does not empty its queue.
     (slot.fruitless < kFruitless ? ready_ : stalled_).push_back(node);
-}
-
-Result<std::unique_ptr<Fabric>> make_ucx_fabric(const UcxOptions& options) {
-    auto fabric = std::make_unique<UcxFabric>(options);
-    RETURN_IF_ERROR(fabric->start());
-    return std::unique_ptr<Fabric>(std::move(fabric));
 }
 
 }  // namespace aerie::comm

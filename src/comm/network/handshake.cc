@@ -1,9 +1,10 @@
-#include "comm/ucx/handshake.h"
+#include "comm/network/handshake.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,12 +13,14 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace aerie::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x61657269;  // "aeri"; in another byte order it is another number
 constexpr uint16_t kVersion = 1;
-constexpr uint32_t kMaxWorkerAddressBytes = 64 << 10;
+constexpr uint32_t kMaxPairAddressBytes = 64 << 10;
 
 struct Frame {
     uint32_t magic;
@@ -127,9 +130,9 @@ void Connection::say(const Greeting& greeting) {
                       greeting.from_epoch,
                       greeting.to_node,
                       greeting.to_epoch,
-                      static_cast<uint32_t>(greeting.worker_address.size())};
+                      static_cast<uint32_t>(greeting.pair_address.size())};
     out_.append(reinterpret_cast<const char*>(&frame), sizeof(frame));
-    out_.append(greeting.worker_address);
+    out_.append(greeting.pair_address);
 }
 
 Result<bool> Connection::flush() {
@@ -152,7 +155,7 @@ Result<std::optional<Greeting>> Connection::hear() {
         const ssize_t count = recv(fd_, buffer, sizeof(buffer), 0);
         if (count > 0) {
             in_.append(buffer, count);
-            if (in_.size() > sizeof(Frame) + kMaxWorkerAddressBytes)
+            if (in_.size() > sizeof(Frame) + kMaxPairAddressBytes)
                 return error("the other side is no aerie host: it sends too much");
         } else if (count == 0) {
             over = true;  // perhaps after its answer
@@ -172,8 +175,8 @@ Result<std::optional<Greeting>> Connection::hear() {
     }
     std::memcpy(&frame, in_.data(), sizeof(frame));
     if (frame.magic != kMagic || frame.version != kVersion ||
-        frame.answer > static_cast<uint16_t>(Answer::kNoWorker) ||
-        frame.address_bytes > kMaxWorkerAddressBytes)
+        frame.answer > static_cast<uint16_t>(Answer::kNoPair) ||
+        frame.address_bytes > kMaxPairAddressBytes)
         return error("the other side is no aerie host of version {}", kVersion);
     if (in_.size() < sizeof(frame) + frame.address_bytes) {
         if (over) return closed;
@@ -188,6 +191,25 @@ bool Connection::ended() const {
     char byte;
     const ssize_t count = recv(fd_, &byte, 1, MSG_PEEK);
     return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+bool Connection::end_both(double limit_s) {
+    shutdown(fd_, SHUT_WR);
+    const TimePoint deadline = after(limit_s);
+    while (!ended()) {
+        if (Clock::now() >= deadline) return false;
+        pollfd event{.fd = fd_, .events = POLLIN | POLLRDHUP, .revents = 0};
+        poll(&event, 1, 10);
+    }
+    return true;
+}
+
+bool Connection::same_machine() const {
+    sockaddr_storage mine{}, theirs{};
+    socklen_t length = sizeof(mine), their_length = sizeof(theirs);
+    return getsockname(fd_, reinterpret_cast<sockaddr*>(&mine), &length) == 0 &&
+           getpeername(fd_, reinterpret_cast<sockaddr*>(&theirs), &their_length) == 0 &&
+           same_host(reinterpret_cast<sockaddr*>(&mine), reinterpret_cast<sockaddr*>(&theirs));
 }
 
 Listener::~Listener() {

@@ -1,0 +1,137 @@
+// One-sided access of the network fabric: by copying where the peer's region is mapped here, by
+// messages otherwise.
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "comm/network/network_fabric.h"
+
+namespace aerie::comm {
+namespace {
+
+constexpr uint32_t kKeyOfNetwork = 0x6e657477;  // "netw"
+constexpr size_t kPageBytes = 4096;
+// Copied in one go; then the loss of the peer is looked for.
+constexpr size_t kStrideBytes = 1 << 20;
+
+// Behind a region that peers may map: the word by which its owner tells them that it is revoked.
+size_t word_offset(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+std::atomic<uint32_t>& revoked_word(std::byte* base, size_t bytes) {
+    static_assert(std::atomic<uint32_t>::is_always_lock_free);
+    return *reinterpret_cast<std::atomic<uint32_t>*>(base + word_offset(bytes));
+}
+
+void copy(Access access, std::byte* remote, std::byte* local, size_t bytes) {
+    if (access == Access::kPut)
+        std::memcpy(remote, local, bytes);
+    else
+        std::memcpy(local, remote, bytes);
+}
+
+Status copy_mapped(const Pair& pair, Access access, const RemoteRegion& region, std::byte* base,
+                   std::span<const Piece> pieces) {
+    const std::atomic<uint32_t>& revoked = revoked_word(base, region.bytes);
+    for (const Piece& piece : pieces) {
+        for (size_t at = 0; at < piece.bytes; at += kStrideBytes) {
+            if (pair.lost) return not_attached(region, 0);
+            if (revoked.load() != 0) return region_revoked(region);
+            copy(access, base + piece.offset + at, piece.local + at,
+                 std::min(kStrideBytes, piece.bytes - at));
+        }
+    }
+    if (revoked.load() != 0) return region_revoked(region);
+    return {};
+}
+
+}  // namespace
+
+Result<OwnRegion> NetworkFabric::register_memory(std::byte* base, size_t bytes) {
+    auto id = regions_.add(base, bytes);
+    if (!id) return id.error();
+    return OwnRegion{*id, base, pack_key(kKeyOfNetwork, {node(), epoch(), *id, bytes, ""})};
+}
+
+Result<OwnRegion> NetworkFabric::allocate_memory(size_t bytes) {
+    if (bytes == 0) return error("a region of 0 bytes, expected memory");
+    auto memory = network_->allocate(word_offset(bytes) + kPageBytes);
+    if (!memory) return memory.error();
+    if (memory->base == nullptr) {
+        Buffer buffer(bytes);
+        auto own = register_memory(buffer.as<std::byte>(), bytes);
+        if (own) regions_.keep(own->id, std::move(buffer));
+        return own;
+    }
+    auto own = register_memory(memory->base, bytes);
+    if (!own) return own;
+    own->key = pack_key(kKeyOfNetwork, {node(), epoch(), own->id, bytes, memory->extra});
+    std::lock_guard lock(memory_mutex_);
+    mappable_[own->id] = {memory->base, bytes};
+    ever_mappable_ = true;
+    return own;
+}
+
+void NetworkFabric::revoke(uint32_t region_id) {
+    std::byte* base = nullptr;
+    {
+        std::lock_guard lock(memory_mutex_);
+        if (const auto found = mappable_.find(region_id); found != mappable_.end()) {
+            base = found->second.base;
+            revoked_word(base, found->second.bytes) = 1;
+            mappable_.erase(found);
+        }
+    }
+    remote_.revoke(region_id);
+    if (base != nullptr) network_->free(base);
+}
+
+Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
+    auto content = unpack_key(kKeyOfNetwork, key);
+    if (!content) return content.error();
+    const RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
+    if (region.node == node()) {
+        if (region.epoch != epoch()) return not_attached(region, epoch());
+        return region;
+    }
+    Slot& slot = slots_[region.node];
+    std::lock_guard lock(slot.mutex);
+    if (slot.pair == nullptr || slot.epoch != region.epoch) return not_attached(region, slot.epoch);
+    if (!content->extra.empty() && !slot.mapped.contains(region.id)) {
+        if (std::byte* base = slot.pair->map(*content)) slot.mapped[region.id] = base;
+        log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
+                  slot.mapped.contains(region.id) ? "mapped" : "by messages");
+    }
+    return region;
+}
+
+Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
+                               std::span<const Piece> pieces, TransferDone done) {
+    if (!is_node(region.node)) return not_attached(region, 0);
+    if (const uint32_t now = peer_epoch(region.node); now != region.epoch)
+        return not_attached(region, now);
+    RETURN_IF_ERROR(check_pieces(region, pieces));
+    if (region.node == node()) {
+        const bool copied = copy_in_process(regions_, access, region, pieces);
+        done(copied ? Status() : region_revoked(region));
+        return {};
+    }
+    Slot& slot = slots_[region.node];
+    Pair* pair = nullptr;
+    std::byte* base = nullptr;
+    {
+        std::lock_guard lock(slot.mutex);
+        if (slot.pair == nullptr || slot.epoch != region.epoch)
+            return not_attached(region, slot.epoch);
+        if (const auto found = slot.mapped.find(region.id); found != slot.mapped.end()) {
+            base = found->second;
+            pair = slot.pair.get();
+            pair->accesses.fetch_add(1);  // it stays until this is counted down
+        }
+    }
+    if (pair == nullptr) return remote_.start(access, region, pieces, std::move(done));
+    Status copied = copy_mapped(*pair, access, region, base, pieces);
+    pair->accesses.fetch_sub(1);
+    done(std::move(copied));
+    return {};
+}
+
+}  // namespace aerie::comm
