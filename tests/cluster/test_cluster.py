@@ -65,6 +65,19 @@ def test_separation_is_real(tmp_path):
                 assert any("attention tp 0/1: weights loaded" in line for line in lines) != has, node
 
 
+# Each network backend for each kind of message; where they differ a host has two fabrics.
+@PROCESSES_ONLY
+@pytest.mark.parametrize("comm, kv", [("gloo", "gloo"), ("gloo", "ucx"), ("ucx", "gloo")])
+def test_network_backends_answer_alike(tmp_path, comm, kv):
+    pair = write_pair(tmp_path, ae={"comm_backend": comm, "kv_backend": kv})
+    with Server(pair) as server:
+        for case in SHORT + LONG:
+            expected = case["output_ids"][:16]
+            assert server.tokens(case["prompt_ids"], len(expected)) == expected
+        assert "Gloo over TCP" in server.output()
+        server.idle()
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

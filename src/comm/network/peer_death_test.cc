@@ -1,5 +1,5 @@
 // Peers in processes of their own that are killed, stopped or restarted in the middle of
-// everything. The peer is this binary, started again for its disabled test UcxPeer.Run.
+// everything. The peer is this binary, started again for its disabled test Peer.Run.
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -21,7 +22,9 @@ namespace {
 constexpr size_t kSmall = 3000, kLarge = 1 << 20;  // copied by the transport; fetched
 
 std::unique_ptr<Fabric> host(int node, uint32_t epoch, const std::string& transports) {
-    auto fabric = make_ucx_fabric({.node = node, .epoch = epoch, .transports = transports});
+    NetworkOptions options{.node = node, .epoch = epoch};
+    if (transports != "gloo") options.transports = transports;
+    auto fabric = transports == "gloo" ? make_gloo_fabric(options) : make_ucx_fabric(options);
     EXPECT_TRUE(fabric.ok()) << fabric.message();
     return std::move(*fabric);
 }
@@ -36,10 +39,64 @@ void send_all_the_time(Fabric& from, int to, size_t bytes, std::atomic<int>& pen
     for (int i = 0; i < 5000 && pending != 0; ++i) usleep(1000);
 }
 
+constexpr size_t kRegionBytes = 4 << 20;
+constexpr size_t kAccesses = ~size_t{0};  // a peer that puts and gets instead of sending
+
+// Lets a node access memory of this host, and accesses that of the node as long as it is connected.
+class Accessor {
+  public:
+    Accessor(Fabric& self, Inbox& inbox, int peer) : self_(self), inbox_(inbox), peer_(peer) {
+        auto own = self.allocate_memory(kRegionBytes);
+        EXPECT_TRUE(own.ok()) << own.message();
+        own_ = *own;
+    }
+    ~Accessor() { self_.revoke(own_.id); }
+
+    bool begin() {
+        const auto* key = reinterpret_cast<const std::byte*>(own_.key.data());
+        key_.assign(key, key + own_.key.size());
+        const size_t before = inbox_.count();
+        if (!self_.send({peer_, 0}, with_payload("key", key_, &pending_)).ok()) return false;
+        if (!inbox_.wait(std::max<size_t>(before, 1))) return false;
+        const auto bytes = inbox_.take().bytes;
+        auto region = self_.attach({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        EXPECT_TRUE(region.ok()) << region.message();
+        if (region.ok()) region_ = *region;
+        return region.ok();
+    }
+    // Until the peer is lost; then waits, at most 5 s, for what was under way.
+    void run() {
+        auto local = pattern(kRegionBytes, 5);
+        std::vector<Piece> pieces;
+        for (size_t at = 0; at < kRegionBytes; at += 128 << 10)
+            pieces.push_back({at, local.data() + at, 64 << 10});
+        const auto ended = [this](const Status&) { ++num_ended; };
+        Access access = Access::kPut;
+        while (self_.transfer(access, region_, pieces, ended).ok()) {
+            ++num_begun;
+            access = access == Access::kPut ? Access::kGet : Access::kPut;
+            for (int i = 0; i < 5000 && num_begun - num_ended >= 4; ++i) usleep(1000);
+        }
+        for (int i = 0; i < 5000 && (num_begun != num_ended || pending_ != 0); ++i) usleep(1000);
+    }
+    std::byte* memory() const { return own_.base; }
+
+    std::atomic<int> num_begun{0}, num_ended{0};
+
+  private:
+    Fabric& self_;
+    Inbox& inbox_;
+    const int peer_;
+    OwnRegion own_;
+    RemoteRegion region_;
+    std::vector<std::byte> key_;
+    std::atomic<int> pending_{0};
+};
+
 // A peer process, node 1.
 class PeerProcess {
   public:
-    // bytes: of the messages that it sends, 0: it only receives.
+    // bytes: of the messages that it sends, 0: it only receives; or kAccesses.
     PeerProcess(uint32_t epoch, const std::string& transports, size_t bytes, const Fabric& to) {
         const std::string variables[] = {
             "AERIE_PEER_EPOCH=" + std::to_string(epoch), "AERIE_PEER_TRANSPORTS=" + transports,
@@ -51,7 +108,7 @@ class PeerProcess {
             environment.push_back(*variable);
         environment.push_back(nullptr);
         std::string arguments[] = {"comm_test", "--gtest_also_run_disabled_tests",
-                                   "--gtest_brief=1", "--gtest_filter=UcxPeer.DISABLED_Run"};
+                                   "--gtest_brief=1", "--gtest_filter=Peer.DISABLED_Run"};
         char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
                         arguments[3].data(), nullptr};
         const int status =
@@ -74,18 +131,23 @@ class PeerProcess {
     pid_t pid_ = 0;
 };
 
-TEST(UcxPeer, DISABLED_Run) {
+TEST(Peer, DISABLED_Run) {
     if (getenv("AERIE_PEER_EPOCH") == nullptr) GTEST_SKIP() << "started by PeerDeath only";
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     Inbox inbox;
-    inbox.keep = false;
+    inbox.keep = strtoul(getenv("AERIE_PEER_BYTES"), nullptr, 10) == kAccesses;
     auto self = host(1, atoi(getenv("AERIE_PEER_EPOCH")), getenv("AERIE_PEER_TRANSPORTS"));
     self->open(0, &inbox);
     const Status status = self->set_peer(0, 1, getenv("AERIE_PEER_ADDRESS"));
     ASSERT_TRUE(status.ok()) << status.message();
     std::atomic<int> pending{0};
-    const size_t bytes = atol(getenv("AERIE_PEER_BYTES"));
-    if (bytes > 0) send_all_the_time(*self, 0, bytes, pending);
+    const size_t bytes = strtoul(getenv("AERIE_PEER_BYTES"), nullptr, 10);
+    if (bytes == kAccesses) {
+        Accessor accessor(*self, inbox, 0);
+        ASSERT_TRUE(accessor.begin());
+        accessor.run();
+    } else if (bytes > 0)
+        send_all_the_time(*self, 0, bytes, pending);
     for (;;) pause();
 }
 
@@ -137,6 +199,34 @@ TEST_P(PeerDeath, KilledWhileBothSend) {
     }
 }
 
+TEST_P(PeerDeath, KilledWhileBothPutAndGet) {
+    inbox_.keep = true;
+    self_->open(0, &inbox_);
+    std::mt19937 random(std::random_device{}());
+    for (uint32_t epoch = 1; epoch <= 4; ++epoch) {
+        SCOPED_TRACE(epoch);
+        Accessor accessor(*self_, inbox_, 1);
+        PeerProcess peer(epoch, GetParam(), kAccesses, *self_);
+        ASSERT_TRUE(eventually([&] { return self_->peer_epoch(1) == epoch; }));
+        ASSERT_TRUE(inbox_.wait(epoch));  // the peer's key
+        ASSERT_TRUE(accessor.begin());
+        std::thread access([&] { accessor.run(); });
+        const auto* first = reinterpret_cast<std::atomic<std::byte>*>(accessor.memory());
+        EXPECT_TRUE(eventually([&] { return accessor.num_ended > 4; }));
+        EXPECT_TRUE(eventually([&] { return first->load() == pattern(1, 5)[0]; }));
+        usleep(random() % 8000);
+        peer.kill();
+        EXPECT_TRUE(eventually([&] { return self_->peer_epoch(1) == 0; }));
+        self_->drop_peer(1, epoch);
+        std::memset(accessor.memory(), 0x55, kRegionBytes);
+        access.join();
+        usleep(5000);
+        const std::vector<std::byte> untouched(kRegionBytes, std::byte{0x55});
+        EXPECT_EQ(std::memcmp(accessor.memory(), untouched.data(), kRegionBytes), 0);
+        EXPECT_EQ(accessor.num_begun, accessor.num_ended);
+    }
+}
+
 TEST_P(PeerDeath, AStoppedPeerCanBeDroppedAndItsPortsClosed) {
     self_->open(0, &inbox_);
     PeerProcess peer(1, GetParam(), kLarge, *self_);
@@ -172,7 +262,7 @@ TEST_P(PeerDeath, AKilledPeerLeavesNoSharedMemory) {
     PeerProcess peer(1, GetParam(), kSmall, *self_);
     EXPECT_TRUE(inbox_.wait(10));
     const pid_t pid = peer.pid();
-    EXPECT_EQ(segments_of(pid) > 0, std::string(GetParam()) != "tcp");
+    EXPECT_EQ(segments_of(pid) > 0, std::string(GetParam()).empty());
     peer.kill();
     EXPECT_TRUE(eventually([&] { return segments_of(pid) == 0; }));
 }
@@ -193,9 +283,11 @@ TEST_P(PeerDeath, AnIdlePairUsesNoCpu) {
     EXPECT_LT(cpu_s() - before, 0.02);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ucx, PeerDeath, testing::Values("", "tcp"), [](const auto& info) {
+const auto name_of_peer = [](const auto& info) {
     return *info.param ? info.param : "shared_memory";
-});
+};
+INSTANTIATE_TEST_SUITE_P(Ucx, PeerDeath, testing::Values("", "tcp"), name_of_peer);
+INSTANTIATE_TEST_SUITE_P(Gloo, PeerDeath, testing::Values("gloo"), name_of_peer);
 
 }  // namespace
 }  // namespace aerie::comm
