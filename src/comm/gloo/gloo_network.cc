@@ -32,6 +32,7 @@ Result<std::unique_ptr<Fabric>> make_gloo_fabric(const NetworkOptions& options) 
     std::unique_ptr<Network> network;
     const std::string& address = fabric->listener().address();
     try {
+        const WithoutSigpipe quiet;
         gloo::transport::tcp::attr attr;
         attr.hostname = address.substr(0, address.rfind(':'));
         network =

@@ -23,6 +23,23 @@ constexpr uint64_t kFrameTag = 0, kPayloadTag = 1;
 
 }  // namespace
 
+WithoutSigpipe::WithoutSigpipe() {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+}
+
+// A signal that came meanwhile is taken, so that it does not come now.
+WithoutSigpipe::~WithoutSigpipe() {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    const timespec at_once{};
+    if (!sigismember(&before_, SIGPIPE)) sigtimedwait(&pipe, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 Result<std::unique_ptr<Pair>> GlooPair::make(gloo::transport::Device& device, Ports& ports,
                                              int self, int peer, uint32_t peer_epoch) {
     std::unique_ptr<GlooPair> pair(new GlooPair(ports, self, peer, peer_epoch));
@@ -52,6 +69,7 @@ Status GlooPair::connect(const std::string& peer_address) {
     if (peer_address.size() != address_.size())
         return error("Gloo address of node-{} has {} bytes, expected {}", peer(),
                      peer_address.size(), address_.size());
+    const WithoutSigpipe quiet;
     receiver_ = std::thread([this, peer_address] { run_receiver(peer_address); });
     sender_ = std::thread([this] { run_sender(); });
     return {};

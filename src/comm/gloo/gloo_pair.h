@@ -7,6 +7,8 @@
 // Private to comm/gloo.
 #pragma once
 
+#include <signal.h>
+
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -26,6 +28,17 @@ class UnboundBuffer;
 }  // namespace gloo::transport
 
 namespace aerie::comm {
+
+// While it lives the calling thread gets no SIGPIPE, nor do threads that it starts: Gloo writes to
+// connections that the peer may have closed.
+class WithoutSigpipe {
+  public:
+    WithoutSigpipe();
+    ~WithoutSigpipe();
+
+  private:
+    sigset_t before_;
+};
 
 class GlooPair final : public Pair {
   public:
