@@ -65,6 +65,24 @@ def test_bfloat16_gives_the_golden_tokens_when_fed_the_golden_prefix(tmp_path):
                 assert server.tokens(prefix, 1, ignore_eos=True) == [token]
 
 
+def test_prefill_that_is_not_absorbed_gives_the_golden_answers(tmp_path):
+    """It rounds differently, so it is held to the goldens."""
+    expanded = {"enable_deterministic_inference": False}
+    f32 = write_pair(tmp_path / "f32", model={"dtype": "float32"}, settings=expanded)
+    bf16 = write_pair(tmp_path / "bf16", settings=expanded)
+    with Server(f32) as server:
+        for case, tokens in zip(SHORT + LONG, golden_tokens(server, SHORT + LONG)):
+            assert tokens == case["output_ids"]
+    jobs = [(g["prompt_ids"], 1) for g in LONG]
+    with Server(bf16) as server:
+        hashes = server.many(lambda job: server.hashes(*job), jobs)
+        for case in LONG:
+            for prefix, token in fed(case):
+                assert server.tokens(prefix, 1, ignore_eos=True) == [token]
+    with Server(write_pair(tmp_path / "absorbed")) as server:
+        assert server.many(lambda job: server.hashes(*job), jobs) != hashes, "absorbed ran"
+
+
 # (name, keys of write_pair)
 LAYOUTS = [
     ("tp 2", dict(cards=2, tp=2, ep=2)),
