@@ -204,14 +204,6 @@ bool Connection::end_both(double limit_s) {
     return true;
 }
 
-bool Connection::same_machine() const {
-    sockaddr_storage mine{}, theirs{};
-    socklen_t length = sizeof(mine), their_length = sizeof(theirs);
-    return getsockname(fd_, reinterpret_cast<sockaddr*>(&mine), &length) == 0 &&
-           getpeername(fd_, reinterpret_cast<sockaddr*>(&theirs), &their_length) == 0 &&
-           same_host(reinterpret_cast<sockaddr*>(&mine), reinterpret_cast<sockaddr*>(&theirs));
-}
-
 Listener::~Listener() {
     if (fd_ >= 0) ::close(fd_);
 }

@@ -54,8 +54,6 @@ class Connection {
     // Tells the peer that this side is done with the pair, and waits until the peer has closed its
     // side, at most limit_s; whether it has.
     bool end_both(double limit_s);
-    // The peer is a process of this machine.
-    bool same_machine() const;
 
   private:
     int fd_ = -1;

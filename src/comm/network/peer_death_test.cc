@@ -245,6 +245,22 @@ TEST_P(PeerDeath, AStoppedPeerCanBeDroppedAndItsPortsClosed) {
     expect_all_ended(pending);
 }
 
+TEST_P(PeerDeath, AStoppedPeerThatPutsAndGetsCanBeDropped) {
+    inbox_.keep = true;
+    self_->open(0, &inbox_);
+    Accessor accessor(*self_, inbox_, 1);
+    PeerProcess peer(1, GetParam(), kAccesses, *self_);
+    ASSERT_TRUE(inbox_.wait(1));
+    ASSERT_TRUE(accessor.begin());
+    std::thread access([&] { accessor.run(); });
+    EXPECT_TRUE(eventually([&] { return accessor.num_ended > 4; }));
+    peer.stop();
+    self_->drop_peer(1, 1);  // says in the log that there is no proof, where memory is mapped
+    access.join();
+    EXPECT_EQ(accessor.num_begun, accessor.num_ended);
+    EXPECT_EQ(self_->peer_epoch(1), 0u);
+}
+
 TEST_P(PeerDeath, AKilledPeerLeavesNoSharedMemory) {
     // Lines of /proc/sysvipc/shm: key shmid perms size cpid ...
     const auto segments_of = [](pid_t pid) {

@@ -190,7 +190,7 @@ void NetworkFabric::lose(int node) {
     end_pair(std::move(pair));
     // Only then the socket: its end tells the peer that nothing of this process writes into its
     // memory any more; and so the peer's end tells us.
-    if (ever_mappable_ && slot.connection.same_machine() && !slot.connection.end_both(kProofLimitS))
+    if (ever_mappable_ && !slot.connection.end_both(kProofLimitS))
         log_error(
             "node-{} with epoch {} does not close its side for {} s: until it is killed it may "
             "write into memory that was allocated here",
