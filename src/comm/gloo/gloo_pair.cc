@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -71,6 +72,7 @@ Status GlooPair::connect(const std::string& peer_address) {
                      peer_address.size(), address_.size());
     const WithoutSigpipe quiet;
     receiver_ = std::thread([this, peer_address] { run_receiver(peer_address); });
+    payloads_ = std::thread([this] { run_payloads(); });
     sender_ = std::thread([this] { run_sender(); });
     return {};
 }
@@ -94,7 +96,9 @@ GlooPair::~GlooPair() {
         log_debug("Gloo closing node-{}: {}", peer(), failure.what());
     }
     if (receiver_.joinable()) receiver_.join();
+    if (payloads_.joinable()) payloads_.join();
     if (sender_.joinable()) sender_.join();
+    for (const auto& arriving : arriving_) end(*arriving, false);
     for (const Outgoing& out : queue_)
         if (out.pending != nullptr) out.pending->fetch_sub(1);
     context_.reset();
@@ -185,93 +189,168 @@ void GlooPair::receive() {
         std::memcpy(&frame, at, sizeof(frame));
         if (frame.header_bytes > kMaxHeaderBytes)
             return break_off(fmt::format("a header of {} bytes", frame.header_bytes));
-        deliver(frame, at + sizeof(Frame));
+        take(frame, at + sizeof(Frame));
         link_->recv(buffers[next].get(), kFrameTag, 0, kFrameBytes);
     }
 }
 
-void GlooPair::deliver(const Frame& frame, const std::byte* inline_payload) {
+// The payload is asked for at once and waited for by another thread, so that the next frame is
+// read.
+void GlooPair::take(const Frame& frame, const std::byte* inline_payload) {
     const Incoming incoming{peer(), peer_epoch(), frame.header, frame.header_bytes,
                             frame.payload_bytes};
     const size_t size = frame.payload_bytes;
     if (size <= kInlineBytes)
         return deliver_in_process(ports_, frame.port, incoming, inline_payload, Payload::kOwned);
-    Receiver* receiver = ports_.enter(frame.port);
-    std::byte* room = receiver ? receiver->accept(incoming) : nullptr;
-    if (receiver != nullptr && room == nullptr) ports_.leave(frame.port);
-    if (room != nullptr) receiving_port_ = frame.port;
-    std::vector<std::byte> nowhere(room ? 0 : size);  // refused: it comes all the same
-    bool whole = false;
-    std::exception_ptr lost;
-    try {
-        const auto payload = context_->createUnboundBuffer(room ? room : nowhere.data(), size);
-        link_->recv(payload.get(), kPayloadTag, 0, size);
-        whole = wait(*payload, false);
-        // Closed before the room is given back, so that nothing is written to it any more.
-        if (!whole) link_->close();
-    } catch (const std::exception&) {
-        lost = std::current_exception();
-    }
-    if (room != nullptr) {
-        if (whole)
-            receiver->delivered(incoming, room);
-        else
-            receiver->failed(incoming);
-        receiving_port_ = -1;
-        ports_.leave(frame.port);
-    }
-    if (lost) std::rethrow_exception(lost);
-}
-
-// The sending thread.
-
-void GlooPair::run_sender() {
-    set_thread_name("gloo-send");
-    std::vector<std::byte> space(kFrameBytes);
     {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return connected_ || stopping_; });
+        changed_.wait(lock, [&] { return arriving_.size() < kPayloadsAhead || stopping_; });
         if (stopping_) return;
     }
+    auto owned = std::make_unique<Arriving>();
+    Arriving& arriving = *owned;
+    arriving.frame = frame;
+    arriving.receiver = ports_.enter(frame.port);
+    arriving.room = arriving.receiver ? arriving.receiver->accept(incoming) : nullptr;
+    if (arriving.room == nullptr) {
+        if (arriving.receiver != nullptr) ports_.leave(frame.port);
+        arriving.receiver = nullptr;
+        arriving.nowhere.resize(size);
+        arriving.room = arriving.nowhere.data();
+    }
+    {
+        std::lock_guard lock(mutex_);
+        arriving_.push_back(std::move(owned));  // whatever happens, it is ended from there
+    }
+    auto buffer = context_->createUnboundBuffer(arriving.room, size);
+    link_->recv(buffer.get(), kPayloadTag, 0, size);
+    {
+        std::lock_guard lock(mutex_);
+        arriving.buffer = std::move(buffer);
+    }
+    changed_.notify_all();
+}
+
+void GlooPair::end(const Arriving& arriving, bool whole) {
+    if (arriving.receiver == nullptr) return;
+    const Frame& frame = arriving.frame;
+    const Incoming incoming{peer(), peer_epoch(), frame.header, frame.header_bytes,
+                            frame.payload_bytes};
+    if (whole)
+        arriving.receiver->delivered(incoming, arriving.room);
+    else
+        arriving.receiver->failed(incoming);
+    ports_.leave(frame.port);
+}
+
+bool GlooPair::receives_for(int port) const {
+    std::lock_guard lock(mutex_);
+    return std::any_of(arriving_.begin(), arriving_.end(), [port](const auto& arriving) {
+        return arriving->receiver != nullptr && arriving->frame.port == port;
+    });
+}
+
+// The payloads' thread. What is left when it ends is failed by the destructor, after Gloo has let
+// go of it.
+void GlooPair::run_payloads() {
+    set_thread_name("gloo-payloads");
     try {
-        const auto frames = context_->createUnboundBuffer(space.data(), space.size());
         for (;;) {
-            Outgoing out;
+            Arriving* first = nullptr;
             {
                 std::unique_lock lock(mutex_);
-                changed_.wait(lock, [&] { return !queue_.empty() || stopping_; });
+                changed_.wait(lock, [&] {
+                    return stopping_ || (!arriving_.empty() && arriving_.front()->buffer);
+                });
                 if (stopping_) return;
-                out = queue_.front();  // counted down below, or with the queue
-                queue_.pop_front();
+                first = arriving_.front().get();
             }
-            struct Done {
-                ~Done() {
-                    if (pending != nullptr) pending->fetch_sub(1);
-                }
-                std::atomic<int>* pending;
-            } done{out.pending};
-            send_one(out, *frames, space.data());
+            if (!wait(*first->buffer, false)) return;
+            std::unique_ptr<Arriving> whole;
+            {
+                std::lock_guard lock(mutex_);
+                whole = std::move(arriving_.front());
+                arriving_.pop_front();
+            }
+            changed_.notify_all();
+            end(*whole, true);
         }
     } catch (const std::exception& failure) {
         break_off(failure.what());
     }
 }
 
-void GlooPair::send_one(const Outgoing& out, gloo::transport::UnboundBuffer& frames,
-                        std::byte* space) {
-    const size_t size = out.frame.payload_bytes;
-    const size_t inlined = size <= kInlineBytes ? size : 0;
-    std::memcpy(space, &out.frame, sizeof(Frame));
-    if (inlined > 0) std::memcpy(space + sizeof(Frame), out.payload, inlined);
-    link_->send(&frames, kFrameTag, 0, sizeof(Frame) + inlined);
-    if (size > inlined) {
-        // Gloo does not write to what it sends.
-        const auto payload =
-            context_->createUnboundBuffer(const_cast<std::byte*>(out.payload), size);
-        link_->send(payload.get(), kPayloadTag, 0, size);
-        if (!wait(*payload, true)) link_->close();  // before its owner has the memory back
+// The sending thread.
+
+void GlooPair::run_sender() {
+    set_thread_name("gloo-send");
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return connected_ || stopping_; });
+        if (stopping_) return;
     }
-    (void)wait(frames, true);
+    try {
+        send_queue();
+    } catch (const std::exception& failure) {
+        break_off(failure.what());
+    }
+    // Before the owners have their memory back.
+    try {
+        link_->close();
+    } catch (const std::exception& failure) {
+        log_debug("Gloo closing node-{}: {}", peer(), failure.what());
+    }
+    for (const Sending& sending : sending_)
+        if (sending.pending != nullptr) sending.pending->fetch_sub(1);
+    sending_.clear();
+}
+
+void GlooPair::send_queue() {
+    std::vector<std::byte> space(kFrameBytes);
+    const auto frames = context_->createUnboundBuffer(space.data(), space.size());
+    for (;;) {
+        bool idle;
+        Outgoing out;
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return !queue_.empty() || !sending_.empty() || stopping_; });
+            if (stopping_) return;
+            idle = queue_.empty() || sending_.size() >= kPayloadsAhead;
+            if (!idle) {
+                out = queue_.front();
+                queue_.pop_front();
+            }
+        }
+        if (!(idle ? end_oldest_send() : send_frame(out, *frames, space.data()))) return;
+    }
+}
+
+bool GlooPair::end_oldest_send() {
+    if (!wait(*sending_.front().buffer, true)) return false;
+    if (sending_.front().pending != nullptr) sending_.front().pending->fetch_sub(1);
+    sending_.pop_front();
+    return true;
+}
+
+bool GlooPair::send_frame(const Outgoing& out, gloo::transport::UnboundBuffer& frames,
+                          std::byte* space) {
+    const size_t size = out.frame.payload_bytes;
+    const bool follows = size > kInlineBytes;
+    std::memcpy(space, &out.frame, sizeof(Frame));
+    if (!follows && size > 0) std::memcpy(space + sizeof(Frame), out.payload, size);
+    sending_.push_back({nullptr, out.pending});  // counted down from there
+    if (follows) {
+        // Gloo does not write to what it sends.
+        sending_.back().buffer =
+            context_->createUnboundBuffer(const_cast<std::byte*>(out.payload), size);
+        link_->send(sending_.back().buffer.get(), kPayloadTag, 0, size);
+    }
+    link_->send(&frames, kFrameTag, 0, sizeof(Frame) + (follows ? 0 : size));
+    if (!follows) {
+        if (out.pending != nullptr) out.pending->fetch_sub(1);
+        sending_.pop_back();
+    }
+    return wait(frames, true);
 }
 
 }  // namespace aerie::comm

@@ -1,10 +1,11 @@
 // GlooPair: a two-rank Gloo context for one life of one peer.
 //
-// Gloo is two-sided and its waits block, so a pair has two threads: one that sends what is queued,
-// in order, and one that receives. A message is a frame, which holds a small payload too, into one
-// of several buffers that the receiver has posted ahead, so that no frame waits for a round trip;
-// a larger payload follows as a message of its own, once its receiver has said where it goes.
-// Private to comm/gloo.
+// Gloo is two-sided and its waits block, so a pair has three threads: one that sends what is
+// queued, in order, one that receives frames and one that receives payloads. A message is a frame,
+// which holds a small payload too, into one of several buffers that the receiver has posted ahead,
+// so that no frame waits for a round trip; a larger payload follows as a message of its own, once
+// its receiver has said where it goes. Several of these are under way at once. Private to
+// comm/gloo.
 #pragma once
 
 #include <signal.h>
@@ -53,7 +54,7 @@ class GlooPair final : public Pair {
     bool progress() override;
     bool arm() override { return true; }
     bool broken() const override { return broken_; }
-    bool receives_for(int port) const override { return receiving_port_ == port; }
+    bool receives_for(int port) const override;
 
   private:
     struct Frame {
@@ -71,6 +72,18 @@ class GlooPair final : public Pair {
         std::atomic<int>* pending;
     };
     using BufferPtr = std::unique_ptr<gloo::transport::UnboundBuffer>;
+    static constexpr size_t kPayloadsAhead = 8;
+    struct Arriving {  // a payload that has been posted
+        Frame frame;
+        Receiver* receiver;  // nullptr: refused; it comes all the same
+        std::byte* room;
+        std::vector<std::byte> nowhere;
+        BufferPtr buffer;
+    };
+    struct Sending {  // a payload that has been posted
+        BufferPtr buffer;
+        std::atomic<int>* pending;
+    };
 
     GlooPair(Ports& ports, int self, int peer, uint32_t peer_epoch)
         : Pair(peer, peer_epoch), ports_(ports), self_(self) {}
@@ -79,9 +92,13 @@ class GlooPair final : public Pair {
 
     void run_receiver(std::string peer_address);
     void receive();
-    void deliver(const Frame& frame, const std::byte* inline_payload);
+    void take(const Frame& frame, const std::byte* inline_payload);
+    void run_payloads();
+    void end(const Arriving& arriving, bool whole);
     void run_sender();
-    void send_one(const Outgoing& out, gloo::transport::UnboundBuffer& frames, std::byte* space);
+    void send_queue();
+    bool send_frame(const Outgoing& out, gloo::transport::UnboundBuffer& frames, std::byte* space);
+    bool end_oldest_send();
     // Waits for a buffer; false: the pair ends. Throws where the connection is lost.
     bool wait(gloo::transport::UnboundBuffer& buffer, bool sends);
 
@@ -90,18 +107,19 @@ class GlooPair final : public Pair {
     std::string address_;
     int event_fd_ = -1;
     std::atomic<bool> broken_{false};
-    std::atomic<int> receiving_port_{-1};
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool connected_ = false;
     bool stopping_ = false;
     std::deque<Outgoing> queue_;
+    std::deque<std::unique_ptr<Arriving>> arriving_;
     std::set<std::pair<gloo::transport::UnboundBuffer*, bool>> waits_;  // true: for a send
 
     std::shared_ptr<gloo::transport::Context> context_;  // shared with its buffers
     gloo::transport::Pair* link_ = nullptr;              // the context's
-    std::thread receiver_, sender_;
+    std::deque<Sending> sending_;                        // the sending thread's
+    std::thread receiver_, payloads_, sender_;
 };
 
 }  // namespace aerie::comm
