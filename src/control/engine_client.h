@@ -15,6 +15,7 @@ struct ReplicaState {
     int replica;  // number among its role's replicas
     int node;
     bool live;
+    uint32_t epoch = 0;  // of its host's life, the newest known
 };
 
 struct EngineState {

@@ -56,7 +56,10 @@ EngineState Hub::Impl::state() const {
     const auto add = [&](const std::vector<int>& replicas, std::vector<ReplicaState>& into) {
         for (int i = 0; i < static_cast<int>(replicas.size()); ++i) {
             const int node = placement_.replicas[replicas[i]].node;
-            into.push_back({.replica = i, .node = node, .live = membership_.live(node)});
+            into.push_back({.replica = i,
+                            .node = node,
+                            .live = membership_.live(node),
+                            .epoch = membership_.epoch(node)});
         }
     };
     add(prefill_replicas_, state.prefill);

@@ -88,6 +88,18 @@ std::optional<int> max_running_requests(const LoadedConfig& loaded) {
     return sum;
 }
 
+// Pages as many as the largest replica's pool has blocks, within reason.
+ReplicaChoiceOptions replica_choice(const LoadedConfig& loaded) {
+    constexpr int64_t kPagesMax = int64_t{1} << 18;  // 26 MB a replica
+    ReplicaChoiceOptions options{.page_size = loaded.config.settings.page_size};
+    if (loaded.config.settings.disable_radix_cache) return options;
+    for (const KvSizing& replica : loaded.memory.replicas) {
+        options.max_pages = std::max<int64_t>(options.max_pages, replica.num_blocks);
+    }
+    options.max_pages = std::min(options.max_pages, kPagesMax);
+    return options;
+}
+
 Json ae_separation(const LoadedConfig& loaded) {
     const Config& config = loaded.config;
     const AeSeparation& separation = config.ae_separation;
@@ -133,6 +145,7 @@ Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::
     options.max_running_requests = max_running_requests(loaded);
     options.max_queued_requests = settings.max_queued_requests;
     options.random_seed = settings.random_seed;
+    options.replica_choice = replica_choice(loaded);
     options.stream_interval = settings.stream_interval;
     options.enable_metrics = settings.enable_metrics;
     options.model_info = model_info(loaded);

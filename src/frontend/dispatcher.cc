@@ -30,10 +30,15 @@ uint64_t Dispatcher::draw_seed() {
 }
 
 api::MaybeError Dispatcher::admit(const std::shared_ptr<Generation>& generation,
-                                  size_t num_prompts, RequestId& first_id,
-                                  std::vector<ReplicaChoice::Pair>& replicas) {
+                                  const std::vector<EncodedPrompt>& prompts, RequestId& first_id,
+                                  std::vector<ReplicaChoice::Placed>& placed) {
     const control::EngineState state = engine_.state();
     if (state.stopping) return ApiError{.status = 503, .message = "the server is stopping"};
+    std::vector<PageChain> texts;  // [prompt]
+    for (const EncodedPrompt& prompt : prompts) {
+        texts.emplace_back(replica_choice_.page_size(), generation->call().cache_salt)
+            .append(prompt.ids);
+    }
     const int n = generation->call().n;
     const int num_new = generation->num_choices();
     std::lock_guard lock(mutex_);
@@ -48,18 +53,24 @@ api::MaybeError Dispatcher::admit(const std::shared_ptr<Generation>& generation,
                             options_.max_in_flight_reason),
                         .code = "queue_full"};
     }
-    for (size_t prompt = 0; prompt < num_prompts; ++prompt) {
-        auto pair = replica_choice_.take(state, n);
-        if (!pair) {
-            for (const auto& taken : replicas) replica_choice_.release(taken, n);
-            return ApiError{.status = 503, .message = pair.message()};
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        auto taken = replica_choice_.take(state, texts[i], n, prompts[i].max_new_tokens);
+        if (!taken) {
+            for (size_t t = 0; t < placed.size(); ++t) {
+                for (int choice = 0; choice < n; ++choice) {
+                    ReplicaChoice::Placed copy = placed[t];
+                    replica_choice_.release(copy, texts[t]);
+                }
+            }
+            return ApiError{.status = 503, .message = taken.message()};
         }
-        replicas.push_back(*pair);
+        placed.push_back(*taken);
     }
     first_id = next_id_;
     next_id_ += static_cast<RequestId>(num_new);
     for (int i = 0; i < num_new; ++i) {
-        running_[first_id + i] = {generation, i, first_id, replicas[i / n]};
+        running_.emplace(first_id + i,
+                         Running{generation, i, first_id, placed[i / n], texts[i / n]});
     }
     return {};
 }
@@ -67,8 +78,8 @@ api::MaybeError Dispatcher::admit(const std::shared_ptr<Generation>& generation,
 void Dispatcher::run(const std::shared_ptr<Generation>& generation,
                      std::vector<EncodedPrompt> prompts, Answer answer) {
     RequestId first_id = 0;
-    std::vector<ReplicaChoice::Pair> replicas;
-    if (auto error = admit(generation, prompts.size(), first_id, replicas)) {
+    std::vector<ReplicaChoice::Placed> placed;  // [prompt]
+    if (auto error = admit(generation, prompts, first_id, placed)) {
         generation->fail(*error);
         return;
     }
@@ -90,8 +101,8 @@ void Dispatcher::run(const std::shared_ptr<Generation>& generation,
         request.hash_logits = call.logits_hash;
         request.priority = call.priority;
         request.cache_salt = call.cache_salt;
-        request.prefill_replica = replicas[prompt].prefill;
-        request.decode_replica = replicas[prompt].decode;
+        request.prefill_replica = placed[prompt].prefill;
+        request.decode_replica = placed[prompt].decode;
         if (!is_running(request.id)) continue;  // ended meanwhile
         if (auto status = engine_.add(request); !status) {
             retire(first_id, generation->fail({.status = 503, .message = status.message()}));
@@ -109,14 +120,21 @@ bool Dispatcher::is_running(RequestId id) const {
 
 void Dispatcher::take(const std::vector<TokenOut>& outs) {
     for (const TokenOut& out : outs) {
-        Running running;
+        std::shared_ptr<Generation> generation;
+        RequestId first_id = 0;
+        int choice = 0;
         {
             std::lock_guard lock(mutex_);
             const auto found = running_.find(out.id);
             if (found == running_.end()) continue;  // aborted
-            running = found->second;
+            Running& running = found->second;
+            running.text.append(out.tokens);
+            if (!out.tokens.empty()) replica_choice_.prefilled(running.placed);
+            generation = running.generation;
+            first_id = running.first_id;
+            choice = running.choice;
         }
-        retire(running.first_id, running.generation->take(running.choice, out));
+        retire(first_id, generation->take(choice, out));
     }
 }
 
@@ -128,7 +146,7 @@ void Dispatcher::retire(RequestId first_id, const Generation::Ended& ended) {
         for (const int choice : ended.choices) {
             const auto found = running_.find(first_id + choice);
             if (found == running_.end()) continue;
-            replica_choice_.release(found->second.replicas, 1);
+            replica_choice_.release(found->second.placed, found->second.text);
             retired.push_back(std::move(found->second));
             running_.erase(found);
         }
@@ -149,15 +167,16 @@ void Dispatcher::fail(const std::shared_ptr<Generation>& generation, const ApiEr
 }
 
 void Dispatcher::abort(const std::string& rid, bool all) {
-    std::vector<Running> found;
+    std::vector<std::pair<RequestId, std::shared_ptr<Generation>>> found;
     {
         std::lock_guard lock(mutex_);
         for (const auto& [id, running] : running_) {
             const bool named = !rid.empty() && running.generation->call().rid == rid;
-            if (running.first_id == id && (all || named)) found.push_back(running);
+            if (all || named) found.emplace_back(running.first_id, running.generation);
         }
     }
-    for (const Running& running : found) retire(running.first_id, running.generation->abort());
+    // A generation of several choices is found more than once; ended, it does nothing.
+    for (const auto& [first_id, generation] : found) retire(first_id, generation->abort());
 }
 
 int Dispatcher::num_in_flight() const {

@@ -22,6 +22,7 @@ struct DispatcherOptions {
     int max_in_flight = 0;
     std::string max_in_flight_reason;  // "max_running_requests 64 + max_queued_requests 8"
     std::optional<int64_t> random_seed;
+    ReplicaChoiceOptions replica_choice = {};
 };
 
 // A prompt as the engine takes it.
@@ -43,6 +44,8 @@ class Dispatcher : public std::enable_shared_from_this<Dispatcher> {
 
     // Ends the generation, where it still runs, with this error.
     void fail(const std::shared_ptr<Generation>& generation, const api::ApiError& error);
+    // The prefix caches of all replicas were emptied.
+    void forget_prefixes() { replica_choice_.forget_prefixes(); }
     // Ends the calls whose client named them `rid`, or all.
     void abort(const std::string& rid, bool all);
 
@@ -58,14 +61,16 @@ class Dispatcher : public std::enable_shared_from_this<Dispatcher> {
         std::shared_ptr<Generation> generation;  // shared by the requests of its choices
         int choice;
         RequestId first_id;  // of the generation
-        ReplicaChoice::Pair replicas;
+        ReplicaChoice::Placed placed;
+        PageChain text;  // prompt and output so far
     };
 
     Dispatcher(control::EngineClient& engine, const DispatcherOptions& options)
-        : engine_(engine), options_(options) {}
+        : engine_(engine), options_(options), replica_choice_(options.replica_choice) {}
     // Numbers and replicas for all choices, or why not. The choices are then in running_.
-    api::MaybeError admit(const std::shared_ptr<Generation>& generation, size_t num_prompts,
-                          RequestId& first_id, std::vector<ReplicaChoice::Pair>& replicas);
+    api::MaybeError admit(const std::shared_ptr<Generation>& generation,
+                          const std::vector<EncodedPrompt>& prompts, RequestId& first_id,
+                          std::vector<ReplicaChoice::Placed>& placed);
     void take(const std::vector<TokenOut>& outs);
     void retire(RequestId first_id, const Generation::Ended& ended);
     bool is_running(RequestId id) const;

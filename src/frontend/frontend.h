@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "control/engine_client.h"
 #include "frontend/prompt_encoder.h"
+#include "frontend/replica_choice.h"
 #include "http/server.h"
 #include "metrics/registry.h"
 #include "tokenizer/tokenizer.h"
@@ -24,6 +25,7 @@ struct FrontendOptions {
     api::CallDefaults defaults;
     std::optional<int> max_running_requests, max_queued_requests;  // both set: the limit, then 503
     std::optional<int64_t> random_seed;
+    ReplicaChoiceOptions replica_choice = {};
     int stream_interval = 1;  // tokens of a choice between two chunks of a stream
     int num_workers = 2;      // threads for JSON, templates and tokenising
     double metrics_limit_s = 2;           // that /metrics waits for a host

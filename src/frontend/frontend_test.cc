@@ -197,7 +197,17 @@ TEST_F(FrontendTest, TheQueueHasALimit) {
                  "3 may be (max_running_requests 2 + max_queued_requests 1)");
 }
 
-TEST_F(FrontendTest, ReplicasWithFewestRequestsAreChosen) {
+TEST_F(FrontendTest, AbortReachesEveryChoiceThatStillRuns) {
+    start([](const Request& r) { return r.sampling.choice == 0 ? says("x") : endless("text"); });
+    http::TestClient waiting(frontend_->port());
+    waiting.send(http::TestClient::post_text("/chat/completions", chat_body(R"(,"n":3,"rid":"r")")));
+    ASSERT_TRUE(engine_->wait_requests(3));
+    EXPECT_EQ(post("/abort_request", R"({"rid":"r"})").status, 200);
+    for (int i : {1, 2}) EXPECT_TRUE(engine_->wait_aborted(engine_->requests()[i].id));
+    EXPECT_EQ(waiting.reply().status, 200);
+}
+
+TEST_F(FrontendTest, ReplicasWithTheLeastWorkAreChosen) {
     start([](const Request&) { return endless("text"); });
     engine_->set_state(FakeEngine::healthy_state(2, 3));
     std::vector<std::unique_ptr<http::TestClient>> clients;

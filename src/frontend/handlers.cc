@@ -19,6 +19,7 @@ namespace {
 DispatcherOptions dispatcher_options(const FrontendOptions& options) {
     DispatcherOptions result;
     result.random_seed = options.random_seed;
+    result.replica_choice = options.replica_choice;
     if (options.max_running_requests && options.max_queued_requests) {
         result.max_in_flight = *options.max_running_requests + *options.max_queued_requests;
         result.max_in_flight_reason =

@@ -86,10 +86,10 @@ bool FakeEngine::wait_requests(size_t count, double limit_s) {
 control::EngineState FakeEngine::healthy_state(int num_prefill, int num_decode) {
     control::EngineState state;
     for (int i = 0; i < num_prefill; ++i) {
-        state.prefill.push_back({.replica = i, .node = i, .live = true});
+        state.prefill.push_back({.replica = i, .node = i, .live = true, .epoch = 1});
     }
     for (int i = 0; i < num_decode; ++i) {
-        state.decode.push_back({.replica = i, .node = num_prefill + i, .live = true});
+        state.decode.push_back({.replica = i, .node = num_prefill + i, .live = true, .epoch = 1});
     }
     state.expert_copy_complete = {true};
     return state;
