@@ -14,6 +14,7 @@ enum class Fault : int {
     kExpertDropped,   // an expert rank leaves out one of its experts in one layer
     kKvBlockZeroed,   // the first KV block of a request is zeroed before decode
     kCombineLost,     // the rows of one expert rank are not added in one layer
+    kKvBlocksSwapped, // the first two KV blocks of a request, with cp on two ranks, are swapped
     kRoundingMoved,   // the sum of one layer's experts is rounded before it is added
 };
 
@@ -27,10 +28,11 @@ inline Result<Fault> parse_fault(std::string_view name) {
     if (name == "none") return Fault::kNone;
     if (name == "expert_dropped") return Fault::kExpertDropped;
     if (name == "kv_block_zeroed") return Fault::kKvBlockZeroed;
+    if (name == "kv_blocks_swapped") return Fault::kKvBlocksSwapped;
     if (name == "combine_lost") return Fault::kCombineLost;
     if (name == "rounding_moved") return Fault::kRoundingMoved;
     return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
-                 "combine_lost or rounding_moved", name);
+                 "kv_blocks_swapped, combine_lost or rounding_moved", name);
 }
 
 }  // namespace aerie

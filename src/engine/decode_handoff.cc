@@ -1,9 +1,8 @@
-#include <cstring>
 #include <unordered_map>
 
-#include "base/fault.h"
 #include "engine/early_news.h"
 #include "engine/handoff.h"
+#include "engine/kv_probe.h"
 #include "request/convert.h"
 
 namespace aerie::engine {
@@ -143,13 +142,20 @@ class DecodeHandoff final : public KvHandoff {
         if (event.first.tokens.empty()) {
             return fail(event.id, "the prefill replica sent no first token");
         }
-        if (fault_planted(Fault::kKvBlockZeroed)) [[unlikely]] zero_first_block(event.id);
+        const schedule::Sequence* sequence = scheduler_.find(event.id);
+        if (sequence != nullptr) plant_kv_fault(pools_, sequence->blocks);
+        if (sequence != nullptr && sequence->hash_logits) {
+            const auto hashes =
+                hash_kv(pools_, sequence->blocks, static_cast<int>(sequence->tokens.size()));
+            event.first.kv_hashes.insert(event.first.kv_hashes.end(), hashes.begin(), hashes.end());
+        }
         auto started = scheduler_.start_decode(event.id, event.first.tokens.front());
         side_->acknowledge(event.id);
         known->second.offered = false;
         if (!started) return fail(event.id, started.message());
         started->cached_tokens = event.first.cached_tokens;
         started->logits_hashes = std::move(event.first.logits_hashes);
+        started->kv_hashes = std::move(event.first.kv_hashes);
         if (started->finish != FinishReason::kNone) ended(event.id);
         told_.push_back(*std::move(started));
     }
@@ -220,15 +226,6 @@ class DecodeHandoff final : public KvHandoff {
         for (const SentBack& sent : lost) {
             sent_back_.erase(sent.retracted.id);
             send_back(sent.retracted, sent.attempt + 1);
-        }
-    }
-
-    void zero_first_block(RequestId id) {
-        const schedule::Sequence* sequence = scheduler_.find(id);
-        if (sequence == nullptr || sequence->blocks.empty()) return;
-        const transfer::Pool& pool = pools_.front();
-        for (std::byte* layer : pool.layers) {
-            std::memset(layer + sequence->blocks[0] * pool.block_bytes(), 0, pool.block_bytes());
         }
     }
 

@@ -37,7 +37,7 @@ std::unique_ptr<KvHandoff> make_unified_handoff(schedule::Scheduler& scheduler);
 std::unique_ptr<KvHandoff> make_prefill_handoff(schedule::Scheduler& scheduler,
                                                 transfer::PrefillSideOptions options);
 
-// Test hook: zeroes the first block of a request whose KV has arrived (Fault::kKvBlockZeroed).
+// Test hook: damages the KV of a request that has arrived (plant_kv_fault()).
 std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
                                                transfer::DecodeSideOptions options);
 

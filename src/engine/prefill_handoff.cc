@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/handoff.h"
+#include "engine/kv_probe.h"
 
 namespace aerie::engine {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 class PrefillHandoff final : public KvHandoff {
   public:
     PrefillHandoff(schedule::Scheduler& scheduler, transfer::PrefillSideOptions options)
-        : scheduler_(scheduler), side_(transfer::make_prefill_side(std::move(options))) {}
+        : scheduler_(scheduler), pools_(options.pools),
+          side_(transfer::make_prefill_side(std::move(options))) {}
 
     void add(const Request& request) override { take(request, 1, 0); }
 
@@ -40,7 +42,13 @@ class PrefillHandoff final : public KvHandoff {
 
     // The first token travels with the KV.
     void sampled(std::vector<TokenOut>& out) override {
-        for (const TokenOut& first : out) side_->done(first.id, first);
+        for (TokenOut& first : out) {
+            const schedule::Sequence* sequence = scheduler_.find(first.id);
+            if (sequence != nullptr && sequence->hash_logits) {
+                first.kv_hashes = hash_kv(pools_, sequence->blocks, sequence->prefill_end);
+            }
+            side_->done(first.id, first);
+        }
         out.clear();
     }
 
@@ -112,6 +120,7 @@ class PrefillHandoff final : public KvHandoff {
     }
 
     schedule::Scheduler& scheduler_;
+    const std::vector<transfer::Pool> pools_;
     std::unique_ptr<transfer::PrefillSide> side_;
     std::unordered_map<RequestId, Attempt> attempts_;
     std::vector<RequestId> leaving_;          // ended, their source may still be read

@@ -55,6 +55,7 @@ void to_proto(const TokenOut& token, proto::TokenOut& into) {
     into.set_error_kind(static_cast<proto::ErrorKind>(token.error_kind));
     into.set_cached_tokens(token.cached_tokens);
     fill(*into.mutable_logits_hashes(), token.logits_hashes);
+    fill(*into.mutable_kv_hashes(), token.kv_hashes);
 }
 
 SamplingParams from_proto(const proto::SamplingParams& sampling) {
@@ -91,7 +92,8 @@ TokenOut from_proto(const proto::TokenOut& token) {
             .error_kind = token.error_kind() == proto::ERROR_BAD_REQUEST ? ErrorKind::kBadRequest
                                                                          : ErrorKind::kUnavailable,
             .cached_tokens = token.cached_tokens(),
-            .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()}};
+            .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()},
+            .kv_hashes = {token.kv_hashes().begin(), token.kv_hashes().end()}};
 }
 
 TokenOut aborted(RequestId id, std::string why, ErrorKind kind) {

@@ -59,7 +59,8 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
                              .error = "why",
                              .error_kind = ErrorKind::kBadRequest,
                              .cached_tokens = 64,
-                             .logits_hashes = {0xffffffffffffffff, 1}};
+                             .logits_hashes = {0xffffffffffffffff, 1},
+                             .kv_hashes = {2, 0xffffffffffffffff}};
         proto::TokenOut message;
         to_proto(token, message);
         const TokenOut back = from_proto(message);
@@ -72,6 +73,7 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
         EXPECT_EQ(back.error_kind, token.error_kind);
         EXPECT_EQ(back.cached_tokens, token.cached_tokens);
         EXPECT_EQ(back.logits_hashes, token.logits_hashes);
+        EXPECT_EQ(back.kv_hashes, token.kv_hashes);
     }
 }
 

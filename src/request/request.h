@@ -51,6 +51,9 @@ struct TokenOut {
     ErrorKind error_kind = ErrorKind::kUnavailable;
     int cached_tokens = 0;       // prompt tokens that were not computed
     std::vector<uint64_t> logits_hashes;  // hash_logits: one a computed position, in order
+    // hash_logits, with the first token, where KV has moved: of the prompt's KV one hash a layer as
+    // prefill has computed it, then one a layer as it has arrived.
+    std::vector<uint64_t> kv_hashes;
 };
 
 }  // namespace aerie

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/clock.h"
 #include "config/environment.h"
 #include "tokenizer/tokenizer.h"
 
@@ -40,7 +41,7 @@ dtype = "{}"
                        ae_lines, dtype);
 }
 
-Cluster::Cluster(const ClusterSpec& spec) {
+Cluster::Cluster(const ClusterSpec& spec) : limit_s_(spec.limit_s) {
     CommandLine line;
     line.config_path = write_temporary("settings.json", spec.settings);
     if (!spec.toml.empty()) line.ae_config_path = write_temporary("config.toml", spec.toml);
@@ -48,7 +49,7 @@ Cluster::Cluster(const ClusterSpec& spec) {
     if (!spec.toml.empty() && spec.toml.find("enabled = true") != std::string::npos) {
         line.overrides.emplace_back("enable-ae-separation", "true");
     }
-    line.overrides.emplace_back("model-path", AERIE_SOURCE_DIR "/models/demo");
+    line.overrides.emplace_back("model-path", spec.model.empty() ? AERIE_SOURCE_DIR "/models/demo" : spec.model);
     line.device = DeviceChoice::kCpu;
     Machine machine;
     machine.memory_free = int64_t{8} << 30;
@@ -109,7 +110,7 @@ void Cluster::abort(RequestId id) {
 
 Outcome Cluster::wait(RequestId id) {
     std::unique_lock lock(mutex_);
-    const bool ended = changed_.wait_for(lock, std::chrono::seconds(300), [&] {
+    const bool ended = changed_.wait_until(lock, after(limit_s_), [&] {
         return outcomes_[id].finish != FinishReason::kNone;
     });
     EXPECT_TRUE(ended) << "request " << id << " has not ended";
@@ -141,6 +142,8 @@ void Cluster::emit(std::vector<TokenOut> tokens) {
             outcome.tokens.insert(outcome.tokens.end(), token.tokens.begin(), token.tokens.end());
             outcome.hashes.insert(outcome.hashes.end(), token.logits_hashes.begin(),
                                   token.logits_hashes.end());
+            outcome.kv_hashes.insert(outcome.kv_hashes.end(), token.kv_hashes.begin(),
+                                     token.kv_hashes.end());
             if (token.finish != FinishReason::kNone) {
                 EXPECT_EQ(outcome.finish, FinishReason::kNone) << token.id << " ends twice";
                 outcome.finish = token.finish;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "app/rank_host.h"
@@ -18,6 +19,8 @@ struct ClusterSpec {
     std::string toml;      // config.toml; empty: nothing is separated
     std::string settings = "{}";
     std::vector<std::pair<std::string, std::string>> overrides;
+    std::string model;      // folder; empty: the demo model's
+    double limit_s = 300;   // that is waited for a request
 };
 
 // config.toml of three nodes with a card each: P, D and E.
@@ -28,7 +31,12 @@ struct Outcome {
     std::vector<uint64_t> hashes;  // of the logits at every position, where asked for
     FinishReason finish = FinishReason::kNone;
     std::string error;
-    bool operator==(const Outcome&) const = default;
+    std::vector<uint64_t> kv_hashes;  // TokenOut::kv_hashes
+    // But for kv_hashes: not everywhere does KV move.
+    bool operator==(const Outcome& other) const {
+        return std::tie(tokens, hashes, finish, error) ==
+               std::tie(other.tokens, other.hashes, other.finish, other.error);
+    }
 };
 
 class Cluster final : control::TokenSink {
@@ -53,6 +61,7 @@ class Cluster final : control::TokenSink {
   private:
     void emit(std::vector<TokenOut> tokens) override;
 
+    const double limit_s_;
     LoadedConfig loaded_;
     std::unique_ptr<ThreadPool> pool_;
     std::shared_ptr<comm::LocalNetwork> network_;
