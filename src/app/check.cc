@@ -37,7 +37,7 @@ void print_report(const LoadedConfig& loaded) {
     if (!config.separated()) print(disabled_line(config, loaded.placement) + '\n');
     print(replicas_line(loaded.placement) + "\n\n" + placement_table(loaded) + '\n' +
           memory_table(loaded) + '\n' + sizes_line(loaded) + '\n');
-    print(fmt::format("KV tokens of a replica: {}\n\n", loaded.memory.reason));
+    print(kv_lines(loaded) + "\n\n");
     print(print_config(config));
 }
 

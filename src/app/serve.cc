@@ -44,7 +44,7 @@ void say_started(const LoadedConfig& loaded) {
     } else {
         say(disabled_line(config, loaded.placement));
     }
-    say(placement_table(loaded) + '\n' + sizes_line(loaded));
+    say(placement_table(loaded) + '\n' + kv_lines(loaded) + '\n' + sizes_line(loaded));
     say(kReadyLine);
 }
 

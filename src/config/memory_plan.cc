@@ -127,8 +127,9 @@ class Planner {
         for (const auto& replica : placement_.replicas) size_replica(replica);
         plan_.max_total_num_tokens = plan_.replicas.empty() ? 0 : INT64_MAX;
         for (const auto& sizing : plan_.replicas) {
-            plan_.max_total_num_tokens =
-                std::min(plan_.max_total_num_tokens, sizing.max_total_num_tokens);
+            if (sizing.max_total_num_tokens >= plan_.max_total_num_tokens) continue;
+            plan_.max_total_num_tokens = sizing.max_total_num_tokens;
+            plan_.reason = sizing.reason;
         }
         return std::move(plan_);
     }
@@ -169,38 +170,58 @@ class Planner {
         });
     }
 
-    // Bytes that KV may take on a card. On a CPU, where cards are shares of one memory, a derived
-    // pool also leaves room for the activations; on a GPU mem_fraction_static is taken at its word.
+    int64_t within_fraction() const {
+        return static_cast<int64_t>(static_cast<double>(plan_.card_memory) *
+                                    config_.settings.mem_fraction_static);
+    }
+    // On a CPU, where cards are shares of one memory, a derived pool also leaves room for the
+    // activations; on a GPU mem_fraction_static is taken at its word.
+    bool activations_limit(const CardMemory& at) const {
+        return cpu() && plan_.card_memory - at.activations < within_fraction();
+    }
+    // Bytes that KV may take on a card.
     int64_t budget(const CardMemory& at) const {
-        const int64_t weights = at.attention_weights + at.expert_weights;
-        const auto within = static_cast<int64_t>(static_cast<double>(plan_.card_memory) *
-                                                 config_.settings.mem_fraction_static);
-        const int64_t room = cpu() ? plan_.card_memory - at.activations : within;
-        return std::max<int64_t>(0, std::min(within, room) - weights);
+        const int64_t room =
+            activations_limit(at) ? plan_.card_memory - at.activations : within_fraction();
+        return std::max<int64_t>(0, room - at.attention_weights - at.expert_weights);
+    }
+
+    // How many tokens memory holds, with the numbers.
+    std::string why_fit(const AttentionReplica& replica, const CardMemory& at, int64_t tokens) const {
+        const std::string limit =
+            activations_limit(at)
+                ? fmt::format("activations {}", format_bytes(at.activations))
+                : fmt::format("{} that mem_fraction_static {:g} leaves",
+                              format_bytes(plan_.card_memory - within_fraction()),
+                              config_.settings.mem_fraction_static);
+        return fmt::format("memory holds {} tokens of {}: {} on each of {} cards, which have {} less "
+                           "{} and weights {}",
+                           tokens, format_bytes(per_token_), format_bytes(budget(at)),
+                           replica.ranks.size(), format_bytes(plan_.card_memory), limit,
+                           format_bytes(at.attention_weights + at.expert_weights));
     }
 
     void size_replica(const AttentionReplica& replica) {
-        int64_t smallest = INT64_MAX, sum = 0;
+        const CardMemory* fullest = nullptr;
+        int64_t sum = 0;
         for (int rank : replica.ranks) {
-            const int64_t left = budget(card(placement_.attention[rank]));
-            smallest = std::min(smallest, left);
-            sum += left;
+            const CardMemory& at = card(placement_.attention[rank]);
+            if (fullest == nullptr || budget(at) < budget(*fullest)) fullest = &at;
+            sum += budget(at);
         }
         // Blocks are split over cp and replicated over tp, on a CPU shared by the tp ranks.
-        const int64_t tokens_fit =
-            (cpu() ? sum : smallest * replica.cp_size) / std::max<int64_t>(1, per_token_);
+        const int64_t tokens_fit = (cpu() ? sum : budget(*fullest) * replica.cp_size) /
+                                   std::max<int64_t>(1, per_token_);
         int64_t tokens = tokens_fit;
-        std::string reason =
-            fmt::format("{} of {} a card × mem_fraction_static {:g}, less weights{}",
-                        fmt::format("{} tokens fit", tokens_fit), format_bytes(plan_.card_memory),
-                        config_.settings.mem_fraction_static, cpu() ? " and activations" : "");
-        const int64_t longest = kLongestSequencesCpu * config_.settings.context_length.value_or(0);
+        std::string reason = why_fit(replica, *fullest, tokens_fit);
+        const int64_t context = config_.settings.context_length.value_or(0);
         if (const auto cap = config_.settings.max_total_tokens; cap && *cap < tokens) {
             tokens = *cap;
-            reason = fmt::format("max_total_tokens ({})", reason);
-        } else if (cpu() && longest < tokens && !cap) {
-            tokens = longest;
-            reason = fmt::format("{} × context_length on a CPU ({})", kLongestSequencesCpu, reason);
+            reason = fmt::format("max_total_tokens {}; {}", *cap, reason);
+        } else if (cpu() && kLongestSequencesCpu * context < tokens && !cap) {
+            tokens = kLongestSequencesCpu * context;
+            reason = fmt::format("{} × context_length {} on a CPU where max_total_tokens is not "
+                                 "given; {}", kLongestSequencesCpu, context, reason);
         }
         const int page = config_.settings.page_size;
         KvSizing sizing;
@@ -208,12 +229,9 @@ class Planner {
         sizing.max_total_num_tokens = int64_t{sizing.num_blocks} * page;
         sizing.max_running_requests =
             std::max(1, std::min(num_running(config_, placement_, replica), sizing.num_blocks));
-        if (plan_.replicas.empty() ||
-            sizing.max_total_num_tokens < plan_.replicas.back().max_total_num_tokens) {
-            plan_.reason = reason;
-        }
-        plan_.replicas.push_back(sizing);
+        sizing.reason = std::move(reason);
         const int64_t pool = sizing.max_total_num_tokens * per_token_;
+        plan_.replicas.push_back(std::move(sizing));
         for (int rank : replica.ranks) {
             card(placement_.attention[rank]).kv +=
                 pool / (cpu() ? replica.tp_size * replica.cp_size : replica.cp_size);

@@ -25,14 +25,15 @@ struct KvSizing {
     int64_t max_total_num_tokens = 0;  // a multiple of page_size
     int num_blocks = 0;                // blocks of page_size tokens, over all cp ranks
     int max_running_requests = 0;
+    std::string reason;                // which setting or memory limits the tokens, with the numbers
 };
 
 struct MemoryPlan {
     int64_t card_memory = 0;           // bytes that one card has
     std::vector<CardMemory> cards;     // by node, then card; only those with a role
     std::vector<KvSizing> replicas;    // [replica]
-    int64_t max_total_num_tokens = 0;  // of the smallest replica a request can end on
-    std::string reason;                // why it is that many, in words
+    int64_t max_total_num_tokens = 0;  // of the smallest replica
+    std::string reason;                // its
 };
 
 MemoryPlan plan_memory(const Config& config, const ModelConfig& model, const Placement& placement,

@@ -91,7 +91,38 @@ TEST(MemoryPlan, MaxTotalTokensIsACap) {
     config.settings.max_total_tokens = 10000;
     const MemoryPlan p = plan(config, deepseek_v3(), 141 * kGiB);
     EXPECT_EQ(p.max_total_num_tokens, 10000 / 64 * 64);
-    EXPECT_THAT(p.reason, testing::HasSubstr("max_total_tokens"));
+    EXPECT_THAT(p.reason, testing::StartsWith("max_total_tokens 10000; memory holds "));
+}
+
+TEST(MemoryPlan, TheReasonNamesWhatLimits) {
+    Config config = cluster(1);
+    config.settings.mem_fraction_static = 0.8;
+    const std::string gpu = plan(config, deepseek_v3(), 100 * kGiB).reason;
+    EXPECT_THAT(gpu, testing::StartsWith("memory holds "));
+    EXPECT_THAT(gpu, testing::HasSubstr("which have 100.0 GiB less 20.0 GiB that mem_fraction_static "
+                                        "0.8 leaves and weights "));
+    config.device = DeviceChoice::kCpu;
+    config.settings.context_length = 1 << 20;
+    EXPECT_EQ(plan(config, deepseek_v3(), 100 * kGiB).reason.find("context_length"), std::string::npos);
+    config.settings.mem_fraction_static = 1;
+    EXPECT_THAT(plan(config, deepseek_v3(), 100 * kGiB).reason,
+                testing::ContainsRegex("which have 100.0 GiB less activations [0-9.]+ [KMG]iB and weights "));
+}
+
+// Every setting moves the number that it limits.
+TEST(MemoryPlan, OnACpuBothLimitsWork) {
+    Config config = cluster(1);
+    config.device = DeviceChoice::kCpu;
+    config.settings.context_length = 1 << 20;
+    const auto tokens = [&] { return plan(config, deepseek_v3(), 100 * kGiB).max_total_num_tokens; };
+    config.settings.mem_fraction_static = 0.85;
+    const int64_t many = tokens();
+    config.settings.mem_fraction_static = 0.8;
+    const int64_t fewer = tokens();
+    EXPECT_NEAR(static_cast<double>(many - fewer),
+                0.05 * 100.0 * static_cast<double>(kGiB) / (61 * 1152), 64);
+    config.settings.max_total_tokens = 4096;
+    EXPECT_EQ(tokens(), 4096);
 }
 
 TEST(MemoryPlan, MaxRunningRequestsIsSharedAmongTheReplicas) {

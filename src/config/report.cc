@@ -173,6 +173,26 @@ std::string sizes_line(const LoadedConfig& loaded) {
         loaded.config.settings.context_length.value_or(0));
 }
 
+std::string kv_lines(const LoadedConfig& loaded) {
+    const auto& replicas = loaded.placement.replicas;
+    const auto& sizings = loaded.memory.replicas;
+    std::string lines;
+    for (size_t i = 0; i < replicas.size();) {
+        std::vector<int> alike;
+        const size_t first = i;
+        while (i < replicas.size() && replicas[i].role == replicas[first].role &&
+               sizings[i].max_total_num_tokens == sizings[first].max_total_num_tokens &&
+               sizings[i].reason == sizings[first].reason) {
+            alike.push_back(replicas[i++].dp_rank);
+        }
+        lines += fmt::format("{}KV cache of {} replica {}: {} tokens in {} blocks ({})",
+                             lines.empty() ? "" : "\n", name_of(replicas[first].role), ranges(alike),
+                             sizings[first].max_total_num_tokens, sizings[first].num_blocks,
+                             sizings[first].reason);
+    }
+    return lines;
+}
+
 Json placement_to_json(const Placement& placement) {
     Json out = Json::object();
     out.set("separated", placement.separated);

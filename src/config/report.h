@@ -32,6 +32,8 @@ std::string placement_table(const LoadedConfig& loaded);
 std::string memory_table(const LoadedConfig& loaded);
 // "max_total_num_tokens=…, chunked_prefill_size=…, max_running_requests=…, context_len=…"
 std::string sizes_line(const LoadedConfig& loaded);
+// "KV cache of prefill replica 0: 4096 tokens in 64 blocks (…why)"; a line for replicas that are alike.
+std::string kv_lines(const LoadedConfig& loaded);
 
 // {"separated", "nodes": […], "replicas": […], "expert_copies": […]}
 Json placement_to_json(const Placement& placement);

@@ -51,6 +51,18 @@ TEST(Report, SizesLineIsSglangs) {
               "context_len=32768");
 }
 
+TEST(Report, KvLinesSayHowManyTokensFitAndWhy) {
+    const std::string given = kv_lines(shipped("demo", {{"max-total-tokens", "65536"}}));
+    EXPECT_THAT(given, testing::StartsWith("KV cache of prefill replica 0: 65536 tokens in 1024 blocks "
+                                           "(max_total_tokens 65536; memory holds "));
+    EXPECT_THAT(given, testing::HasSubstr("\nKV cache of decode replica 0: 65536 tokens"));
+    EXPECT_THAT(kv_lines(shipped("demo")),
+                testing::HasSubstr("(8 × context_length 32768 on a CPU where max_total_tokens is not "
+                                   "given; memory holds "));
+    const std::string alike = kv_lines(shipped("four-node"));
+    EXPECT_EQ(std::count(alike.begin(), alike.end(), '\n'), 1) << alike;
+}
+
 // Thirty-two ranks on a small machine: a pool a replica, together no more than the machine has.
 TEST(Report, FourNodesFitASmallMachine) {
     const LoadedConfig l = shipped("four-node");

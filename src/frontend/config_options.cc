@@ -41,6 +41,21 @@ Json model_info(const LoadedConfig& loaded) {
         .set("reasoning_parser", or_null(settings.reasoning_parser));
 }
 
+// Of each replica: how many KV tokens fit, and why.
+Json kv_cache(const LoadedConfig& loaded) {
+    Json list = Json::array();
+    for (const AttentionReplica& replica : loaded.placement.replicas) {
+        const KvSizing& sizing = loaded.memory.replicas[replica.replica];
+        list.push_back(Json::object()
+                           .set("dp_rank", replica.dp_rank)
+                           .set("engine_type", name_of(replica.role))
+                           .set("max_total_num_tokens", sizing.max_total_num_tokens)
+                           .set("num_blocks", sizing.num_blocks)
+                           .set("reason", sizing.reason));
+    }
+    return list;
+}
+
 Json server_info(const LoadedConfig& loaded, const std::string& version) {
     Json info = Json::object();
     for (const ConfigKey& key : config_keys()) {
@@ -54,6 +69,7 @@ Json server_info(const LoadedConfig& loaded, const std::string& version) {
         .set("port", loaded.config.server.port)
         .set("max_total_num_tokens", max_total)
         .set("max_req_input_len", (max_total > 0 ? std::min(context, max_total) : context) - 1)
+        .set("kv_cache", kv_cache(loaded))
         .set("version", version);
     return info;
 }

@@ -40,6 +40,35 @@ TEST(ConfigOptions, SayWhatTheFilesSay) {
     EXPECT_THAT(o.server_info.dump(), testing::Not(testing::HasSubstr("secret\"")));
 }
 
+TEST(ConfigOptions, ServerInfoSaysHowManyKvTokensFitAndWhy) {
+    const auto kv_cache = [](std::vector<std::pair<std::string, std::string>> overrides) {
+        return (*frontend_options(demo(std::move(overrides)), "1")).server_info["kv_cache"];
+    };
+    const Json given = kv_cache({{"max-total-tokens", "4096"}});
+    ASSERT_EQ(given.as_array().size(), 2u);  // prefill and decode
+    for (const Json& replica : given.as_array()) {
+        EXPECT_EQ(replica["max_total_num_tokens"], Json(4096));
+        EXPECT_THAT(replica["reason"].as_string(),
+                    testing::StartsWith("max_total_tokens 4096; memory holds "));
+    }
+    const Json derived = kv_cache({{"mem-fraction-static", "0.01"}});
+    for (const Json& replica : derived.as_array()) {
+        EXPECT_THAT(replica["reason"].as_string(), testing::StartsWith("memory holds "));
+        EXPECT_THAT(replica["reason"].as_string(), testing::HasSubstr("mem_fraction_static 0.01"));
+    }
+}
+
+// The index of what replicas hold is as large as their pools.
+TEST(ConfigOptions, ReplicasAreChosenByPagesOfTheirPools) {
+    const auto options = [](std::vector<std::pair<std::string, std::string>> overrides) {
+        return (*frontend_options(demo(std::move(overrides)), "1")).replica_choice;
+    };
+    const ReplicaChoiceOptions some = options({{"max-total-tokens", "4096"}, {"page-size", "32"}});
+    EXPECT_EQ(some.page_size, 32);
+    EXPECT_EQ(some.max_pages, 128);
+    EXPECT_EQ(options({{"disable-radix-cache", "true"}}).max_pages, 0);
+}
+
 TEST(ConfigOptions, RefuseTls) {
     LoadedConfig loaded = demo();
     loaded.config.settings.ssl_certfile = "/c.pem";
