@@ -220,6 +220,7 @@ class Run {
         };
         record.failure = co_await connection.exchange(request, sink);
         record.ended_s = now_s();
+        record.num_cached = completion.cached_tokens();
         if (!completion.has_token_ids() && completion.num_tokens() > 0) {
             result_.counted_by_ids = false;
         }
@@ -310,17 +311,26 @@ Result<Endpoint> parse_url(const std::string& url) {
 }
 
 std::vector<int32_t> prompt_ids(const LoadShape& shape, int64_t index) {
-    std::vector<int32_t> ids(static_cast<size_t>(shape.prompt_len));
-    uint64_t state = mix(static_cast<uint64_t>(shape.seed)) ^ static_cast<uint64_t>(index);
-    for (size_t i = 1; i < ids.size(); ++i) {
-        state = mix(state);
-        ids[i] = 3 + static_cast<int32_t>(state % static_cast<uint64_t>(shape.max_token_id - 2));
+    const int prefix_len = shape.num_prefixes > 0 ? shape.prefix_len : 0;
+    std::vector<int32_t> ids(static_cast<size_t>(prefix_len) + shape.prompt_len);
+    const auto fill = [&](size_t begin, size_t end, uint64_t state) {
+        for (size_t i = begin; i < end; ++i) {
+            state = mix(state);
+            ids[i] =
+                3 + static_cast<int32_t>(state % static_cast<uint64_t>(shape.max_token_id - 2));
+        }
+    };
+    const auto seed = static_cast<uint64_t>(shape.seed);
+    if (prefix_len > 0) {
+        const int64_t which = index < 0 ? index : index % shape.num_prefixes;
+        fill(1, static_cast<size_t>(prefix_len), mix(~seed) ^ static_cast<uint64_t>(which));
     }
+    fill(static_cast<size_t>(std::max(prefix_len, 1)), ids.size(),
+         mix(seed) ^ static_cast<uint64_t>(index));
     return ids;
 }
 
 Result<LoadResult> run_load(const Endpoint& endpoint, const LoadShape& given) {
-    constexpr int64_t kWarmupIndex = int64_t{1} << 40;
     LoadShape shape = given;
     if (shape.model.empty()) {
         auto model = first_model(endpoint, shape);
@@ -332,7 +342,7 @@ Result<LoadResult> run_load(const Endpoint& endpoint, const LoadShape& given) {
         warmup.requests = shape.warmup;
         warmup.rate = 0;
         warmup.output_len = std::min(shape.output_len, 16);
-        auto warmed = Run(endpoint, warmup, kWarmupIndex).run();
+        auto warmed = Run(endpoint, warmup, -int64_t{shape.warmup}).run();
         if (!warmed) return warmed.error();
         for (const RequestRecord& record : warmed->requests) {
             if (!record.failure.empty()) return error("warm-up: {}", record.failure);

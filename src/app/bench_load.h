@@ -24,6 +24,8 @@ struct LoadShape {
     int requests = 16;
     int concurrency = 4;
     int prompt_len = 128, output_len = 128;  // tokens
+    // Before its own prompt_len tokens each prompt has one of num_prefixes texts, in turn.
+    int num_prefixes = 0, prefix_len = 0;
     double rate = 0;                         // requests a second; 0: as soon as a stream is free
     int64_t seed = 0;
     int max_token_id = 8159;  // below the special tokens of every DeepSeek vocabulary
@@ -41,6 +43,7 @@ struct Arrival {
 struct RequestRecord {
     double started_s = 0, ended_s = 0;  // since the run began; with a rate: since it was due
     std::vector<Arrival> arrivals;
+    int64_t num_cached = 0;  // prompt tokens that the server says it had cached
     std::string failure;  // empty: a whole answer
 };
 
@@ -50,7 +53,7 @@ struct LoadResult {
 };
 
 // The prompt of request `index`: ids from 3 to max_token_id behind a first 0, by seed and index
-// alone. The warm-up has indices of its own.
+// alone. The warm-up has negative indices, and a prefix that nobody else has.
 std::vector<int32_t> prompt_ids(const LoadShape& shape, int64_t index);
 
 // Blocks until all requests have ended. The error is of what comes before them: no connection, no

@@ -44,6 +44,10 @@ std::vector<Flag> make_flags(Options& o, bool& help) {
          Number{&load.rate, 1e-3, 1e6}},
         {"--prompt-len", "P", "tokens of each prompt: random ids [128]",
          IntegerOf32{&load.prompt_len, 1, kMany}},
+        {"--prefixes", "N", "each prompt begins with one of N texts, in turn [0]",
+         IntegerOf32{&load.num_prefixes, 0, kMany}},
+        {"--prefix-len", "L", "tokens of each of these, beside --prompt-len [0]",
+         IntegerOf32{&load.prefix_len, 0, kMany}},
         {"--output-len", "O", "tokens of each answer: greedy, ignore_eos [128]",
          IntegerOf32{&load.output_len, 1, kMany}},
         {"--seed", "S", "of the prompts; the same again may hit the prefix cache [the time]",
@@ -112,6 +116,11 @@ void check_together(const std::vector<Flag>& flags, const std::set<std::string>&
         errors.push_back(found("--requests", std::to_string(load.requests),
                                fmt::format("at least --concurrency, which is {}",
                                            load.concurrency)));
+    }
+    if ((load.num_prefixes > 0) != (load.prefix_len > 0)) {
+        errors.push_back(found("--prefixes", std::to_string(load.num_prefixes),
+                               fmt::format("it and --prefix-len, which is {}, both or neither",
+                                           load.prefix_len)));
     }
     if (auto endpoint = parse_url(options.url); !endpoint) {
         errors.push_back("command line: --url: " + endpoint.message());

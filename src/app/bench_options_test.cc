@@ -112,6 +112,12 @@ TEST(PromptIds, DependOnSeedAndIndexAloneAndStayInRange) {
     const auto ids = prompt_ids(shape, 0);
     EXPECT_EQ(ids, prompt_ids(shape, 0));
     EXPECT_NE(ids, prompt_ids(shape, 1));
+    const LoadShape shared{.prompt_len = 10, .num_prefixes = 2, .prefix_len = 50, .seed = 5};
+    const auto first = prompt_ids(shared, 0), second = prompt_ids(shared, 2);
+    ASSERT_EQ(first.size(), 60u);
+    EXPECT_TRUE(std::equal(first.begin(), first.begin() + 50, second.begin()));
+    EXPECT_NE(first, second);
+    for (const int64_t index : {1, -1, -2}) EXPECT_NE(prompt_ids(shared, index)[1], first[1]);
     LoadShape other = shape;
     other.seed = 6;
     EXPECT_NE(ids, prompt_ids(other, 0));

@@ -43,6 +43,7 @@ const std::vector<Metric> kMetrics = {
     {"steady_output_tokens_per_s", "output tokens/s, steady", &Summary::steady_output_tokens_per_s,
      false},
     {"input_tokens_per_s", "input tokens/s", &Summary::input_tokens_per_s, false},
+    {"computed_prompt_tokens", "prompt tokens computed", &Summary::computed_prompt_tokens, true},
     {"ttft_p50_ms", "time to first token, p50 ms", &Summary::ttft_p50_ms, true},
     {"ttft_p99_ms", "time to first token, p99 ms", &Summary::ttft_p99_ms, true},
     {"inter_token_p50_ms", "inter-token time, p50 ms", &Summary::inter_token_p50_ms, true},
@@ -102,13 +103,16 @@ Summary summarize(const LoadResult& result, const LoadShape& shape) {
     for (const auto& [message, count] : summary.failures) summary.num_failed += count;
 
     double begin_s = std::numeric_limits<double>::infinity(), end_s = 0;
-    double num_output = 0, num_input = 0;
+    double num_output = 0, num_input = 0, num_cached = 0;
     std::vector<double> ttft_ms, gaps_ms, e2e_ms;
     for (const RequestRecord& record : result.requests) {
         begin_s = std::min(begin_s, record.started_s);
         end_s = std::max(end_s, record.ended_s);
         for (const Arrival& arrival : record.arrivals) num_output += arrival.num_tokens;
-        if (!record.arrivals.empty()) num_input += shape.prompt_len;
+        if (!record.arrivals.empty()) {
+            num_input += shape.prompt_len + (shape.num_prefixes > 0 ? shape.prefix_len : 0);
+            num_cached += static_cast<double>(record.num_cached);
+        }
         if (!record.failure.empty()) continue;  // half an answer says nothing about times
         ttft_ms.push_back((record.arrivals.front().at_s - record.started_s) * 1e3);
         e2e_ms.push_back((record.ended_s - record.started_s) * 1e3);
@@ -119,6 +123,7 @@ Summary summarize(const LoadResult& result, const LoadShape& shape) {
     summary.steady_s = steady.seconds;
     summary.output_tokens_per_s = per_second(num_output, summary.duration_s);
     summary.input_tokens_per_s = per_second(num_input, summary.duration_s);
+    summary.computed_prompt_tokens = num_input - num_cached;
     summary.steady_output_tokens_per_s =
         per_second(static_cast<double>(steady.num_tokens), steady.seconds);
     summary.ttft_p50_ms = percentile(ttft_ms, 50);
@@ -141,6 +146,10 @@ std::string describe(const LoadShape& shape) {
         fmt::format("{} requests, {} at a time, {} prompt and {} output tokens, seed {}",
                     shape.requests, shape.concurrency, shape.prompt_len, shape.output_len,
                     shape.seed);
+    if (shape.num_prefixes > 0) {
+        text += fmt::format(", behind one of {} prefixes of {} tokens", shape.num_prefixes,
+                            shape.prefix_len);
+    }
     if (shape.rate > 0) text += fmt::format(", {} requests/s", shape.rate);
     return text;
 }
@@ -198,6 +207,8 @@ Json to_json(const LoadShape& shape) {
         .set("requests", shape.requests)
         .set("concurrency", shape.concurrency)
         .set("prompt_len", shape.prompt_len)
+        .set("num_prefixes", shape.num_prefixes)
+        .set("prefix_len", shape.prefix_len)
         .set("output_len", shape.output_len)
         .set("rate", shape.rate)
         .set("seed", shape.seed)

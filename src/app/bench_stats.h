@@ -18,6 +18,7 @@ struct Summary {
     double steady_s = 0;  // the time during which all streams ran
     double steady_output_tokens_per_s = 0;
     double input_tokens_per_s = 0;  // prompt tokens of the requests that were answered
+    double computed_prompt_tokens = 0;  // of these, without those that the server had cached
     double ttft_p50_ms = 0, ttft_p99_ms = 0;    // from a request's start to its first token
     double inter_token_p50_ms = 0, inter_token_p99_ms = 0;
     double e2e_p50_ms = 0, e2e_p99_ms = 0;      // from a request's start to its last byte

@@ -61,6 +61,8 @@ int CompletionStream::count(const Json& event) {
     }
     const Json& usage = event["usage"]["completion_tokens"];
     if (usage.is_int()) usage_tokens_ = usage.as_int();
+    const Json& cached = event["usage"]["prompt_tokens_details"]["cached_tokens"];
+    if (cached.is_int()) cached_tokens_ = cached.as_int();
     const Json& choices = event["choices"];
     if (!choices.is_array()) return 0;
     int tokens = 0;

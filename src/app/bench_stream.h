@@ -35,6 +35,7 @@ class CompletionStream {
     int num_tokens() const { return num_tokens_; }
     bool has_token_ids() const { return has_token_ids_; }
     int64_t usage_tokens() const { return usage_tokens_; }  // completion_tokens; -1: not told
+    int64_t cached_tokens() const { return cached_tokens_; }  // of the prompt; 0 where not told
 
     // Why this is not the whole answer of `expected` tokens; empty where it is.
     std::string why_incomplete(int expected) const;
@@ -46,7 +47,7 @@ class CompletionStream {
     std::vector<std::string> events_;
     bool done_ = false, has_token_ids_ = false;
     int num_tokens_ = 0;
-    int64_t usage_tokens_ = -1;
+    int64_t usage_tokens_ = -1, cached_tokens_ = 0;
     std::string failure_, finish_reason_;
 };
 
