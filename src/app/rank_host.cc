@@ -104,7 +104,7 @@ Status RankHost::load_replicas() {
 
 Status RankHost::load_replica(Replica& replica) {
     const AttentionReplica& place = replica.place;
-    const cache::KvBlocksOptions kv = scheduler_options(place).kv;
+    const cache::KvBlocksOptions kv = kv_blocks_options(place);
     for (int c = 0; c < place.cp_size; ++c) {
         replica.pools.push_back(std::make_unique<KvPool>(model().num_hidden_layers, kv.num_blocks,
                                                          kv.page_size, model().latent_dim(), compute()));
@@ -180,6 +180,9 @@ void RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& me
     options.microbatches = config().ae_separation.microbatches.value_or(0);
     options.metrics = metrics;
     options.publish = [this](std::vector<TokenOut> tokens) { options_.tokens->emit(std::move(tokens)); };
+    options.flushed = [this](uint64_t query, const std::string& why) {
+        options_.tokens->flushed(query, why);
+    };
     replica.leader = std::make_unique<engine::Leader>(std::move(options), *replica.team);
     replica.leader->set_handoff(make_handoff(replica, metrics));
 }
@@ -242,6 +245,10 @@ void RankHost::add(const Request& request) {
 
 void RankHost::abort(RequestId id) {
     for (auto& replica : replicas_) replica->leader->put(engine::AbortRequest{id});
+}
+
+void RankHost::flush_cache(uint64_t query) {
+    for (auto& replica : replicas_) replica->leader->put(engine::FlushCache{query});
 }
 
 metrics::Snapshot RankHost::metrics() { return registry_.collect(); }

@@ -38,6 +38,7 @@ class RankHost final : public control::HostRuntime {
 
     void add(const Request& request) override;
     void abort(RequestId id) override;
+    void flush_cache(uint64_t query) override;
     void peers_changed() override {}
     metrics::Snapshot metrics() override;
     std::vector<double> rank_idle_seconds() override;
@@ -74,6 +75,8 @@ class RankHost final : public control::HostRuntime {
     int64_t tile_rows() const;
     int step_rows_max(const AttentionReplica& replica) const;
     int dispatch_rows_max(const AttentionReplica& replica) const;
+    int64_t max_request_tokens() const;
+    cache::KvBlocksOptions kv_blocks_options(const AttentionReplica& replica) const;
     schedule::SchedulerOptions scheduler_options(const AttentionReplica& replica) const;
     exchange::AttentionSideOptions attention_side_options(int attention_rank) const;
     exchange::ExpertSideOptions expert_side_options(const RankPlace& place) const;

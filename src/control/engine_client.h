@@ -49,6 +49,10 @@ class EngineClient {
     // The metrics of all hosts merged, as Prometheus text; at most limit_s seconds are waited for a
     // host, then it is left out. Blocks: not for an I/O thread.
     virtual std::string collect_metrics(double limit_s) = 0;
+
+    // Every attention replica forgets its cached prefixes. The error says which does not: requests
+    // run there, or its host has not answered within limit_s seconds. Blocks as above.
+    virtual Status flush_cache(double limit_s) = 0;
 };
 
 }  // namespace aerie::control

@@ -61,6 +61,13 @@ class HostLink::Impl {
         uplink_->send(std::move(message));
     }
 
+    void flushed(uint64_t query, const std::string& why) {
+        proto::FromHost message;
+        message.mutable_flushed()->set_query(query);
+        message.mutable_flushed()->set_why(why);
+        uplink_->send(std::move(message));
+    }
+
     End wait_end(TimePoint deadline) const {
         std::unique_lock lock(end_mutex_);
         end_changed_.wait_until(lock, deadline, [&] { return end_.how != SessionEnd::kNone; });
@@ -97,6 +104,9 @@ class HostLink::Impl {
                 if (HostRuntime* host = runtime()) host->abort(message.abort().id());
                 return;
             case proto::ToHost::kMetrics: return send_metrics(message.metrics().query());
+            case proto::ToHost::kFlush:
+                if (HostRuntime* host = runtime()) host->flush_cache(message.flush().query());
+                return;
             case proto::ToHost::kShutdown: return end(SessionEnd::kShutdown, "told to shut down");
             case proto::ToHost::kRefused:
                 return end(SessionEnd::kRefused, message.refused().why());
@@ -210,6 +220,7 @@ void HostLink::report_failed(const std::string& rank, const std::string& why) {
     impl_->report_failed(rank, why);
 }
 void HostLink::emit(std::vector<TokenOut> tokens) { impl_->emit(tokens); }
+void HostLink::flushed(uint64_t query, const std::string& why) { impl_->flushed(query, why); }
 HostLink::End HostLink::wait_end(TimePoint deadline) const { return impl_->wait_end(deadline); }
 void HostLink::stop() { impl_->stop(); }
 

@@ -71,6 +71,7 @@ class HostLink final : public TokenSink {
     // A rank cannot go on: the launcher ends this host and starts it again.
     void report_failed(const std::string& rank, const std::string& why);
     void emit(std::vector<TokenOut> tokens) override;
+    void flushed(uint64_t query, const std::string& why) override;
 
     struct End {
         SessionEnd how = SessionEnd::kNone;

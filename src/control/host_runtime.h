@@ -1,6 +1,8 @@
 // The two interfaces between a host's ranks and its link to the launcher.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "metrics/snapshot.h"
@@ -12,6 +14,8 @@ namespace aerie::control {
 class TokenSink {
   public:
     virtual void emit(std::vector<TokenOut> tokens) = 0;
+    // An attention replica's answer to HostRuntime::flush_cache(). `why`: it is not flushed.
+    virtual void flushed(uint64_t query, const std::string& why) = 0;
 
   protected:
     ~TokenSink() = default;
@@ -28,6 +32,9 @@ class HostRuntime {
     virtual void add(const Request& request) = 0;
     // No token of it may be emitted any more once the leader has seen this; unknown ids are ignored.
     virtual void abort(RequestId id) = 0;
+    // Every attention replica forgets its cached prefixes once no request is known to it, and
+    // answers, at most a second or so later, with TokenSink::flushed().
+    virtual void flush_cache(uint64_t query) = 0;
     // The fabric's peers have changed. On the thread that has connected or dropped them.
     virtual void peers_changed() = 0;
     // What has been counted so far.

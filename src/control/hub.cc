@@ -86,6 +86,7 @@ void Hub::Impl::handle_message(uint64_t session_id, proto::FromHost& message) {
         case proto::FromHost::kHeartbeat: return handle_heartbeat(node, message.heartbeat());
         case proto::FromHost::kTokens: return handle_tokens(node, message.tokens());
         case proto::FromHost::kMetrics: return handle_metrics(node, message.metrics());
+        case proto::FromHost::kFlushed: return handle_flushed(node, message.flushed());
         case proto::FromHost::kRankFailed: {
             const std::string why = fmt::format("{} cannot go on: {}", message.rank_failed().rank(),
                                                 message.rank_failed().why());
@@ -254,6 +255,7 @@ void Hub::set_sink(std::function<void(std::vector<TokenOut>)> sink) {
 }
 EngineState Hub::state() const { return impl_->state(); }
 std::string Hub::collect_metrics(double limit_s) { return impl_->collect_metrics(limit_s); }
+Status Hub::flush_cache(double limit_s) { return impl_->flush_cache(limit_s); }
 
 uint64_t Hub::opened(std::shared_ptr<Downlink> downlink) {
     return impl_->opened(std::move(downlink));

@@ -42,6 +42,7 @@ class Hub final : public EngineClient, public SessionSink {
     void set_sink(std::function<void(std::vector<TokenOut>)> sink) override;
     EngineState state() const override;
     std::string collect_metrics(double limit_s) override;
+    Status flush_cache(double limit_s) override;
 
     // SessionSink, for the transports.
     uint64_t opened(std::shared_ptr<Downlink> downlink) override;

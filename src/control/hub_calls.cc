@@ -208,4 +208,32 @@ std::string Hub::Impl::collect_metrics(double limit_s) {
     return metrics::to_text(metrics::merge(snapshots));
 }
 
+void Hub::Impl::handle_flushed(int node, const proto::FlushReply& reply) {
+    const auto query = flushes_.find(reply.query());
+    if (query == flushes_.end()) return;
+    const auto pending = query->second.pending.find(node);
+    if (pending == query->second.pending.end()) return;
+    if (--pending->second == 0) query->second.pending.erase(pending);
+    if (query->second.refusal.empty()) query->second.refusal = reply.why();
+}
+
+Status Hub::Impl::flush_cache(double limit_s) {
+    std::unique_lock lock(mutex_);
+    const uint64_t id = next_query_++;
+    FlushQuery& query = flushes_[id];
+    for (const AttentionReplica& replica : placement_.replicas) {
+        if (membership_.live(replica.node)) ++query.pending[replica.node];
+    }
+    proto::ToHost message;
+    message.mutable_flush()->set_query(id);
+    for (const auto& [node, count] : query.pending) send(node, message);
+    changed_.wait_until(lock, after(limit_s), [&] { return query.pending.empty(); });
+    const FlushQuery answer = std::move(query);
+    flushes_.erase(id);
+    if (!answer.refusal.empty()) return error("{}", answer.refusal);
+    if (answer.pending.empty()) return {};
+    return error("host {} has not answered within {:g} s", label(answer.pending.begin()->first),
+                 limit_s);
+}
+
 }  // namespace aerie::control

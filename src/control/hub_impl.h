@@ -29,6 +29,7 @@ class Hub::Impl {
     void abort(RequestId id);
     EngineState state() const;
     std::string collect_metrics(double limit_s);
+    Status flush_cache(double limit_s);
     uint64_t opened(std::shared_ptr<Downlink> downlink);
     Status wait_started(double join_limit_s, double load_limit_s);
     void fail_start(const std::string& why);
@@ -79,6 +80,11 @@ class Hub::Impl {
         std::vector<metrics::Snapshot> snapshots;
     };
 
+    struct FlushQuery {
+        std::map<int, int> pending;  // node → replicas that have not answered
+        std::string refusal;         // the first
+    };
+
     void run();
     void handle(Event& event);
     void handle_message(uint64_t session_id, proto::FromHost& message);
@@ -87,6 +93,7 @@ class Hub::Impl {
     void handle_tokens(int node, const proto::TokenBatch& batch);
     void handle_heartbeat(int node, const proto::Heartbeat& heartbeat);
     void handle_metrics(int node, const proto::MetricsReply& reply);
+    void handle_flushed(int node, const proto::FlushReply& reply);
     void make_metrics();
     void show_live();
     void check_silence();
@@ -115,6 +122,7 @@ class Hub::Impl {
     RequestTable requests_;
     std::unordered_map<uint64_t, Session> sessions_;
     std::map<uint64_t, MetricsQuery> queries_;
+    std::map<uint64_t, FlushQuery> flushes_;
     uint64_t next_session_ = 1, next_query_ = 1;
     std::vector<std::vector<metrics::HostMetrics>> host_metrics_;  // [node][role]
     bool stopping_ = false;       // no new requests

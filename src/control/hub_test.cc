@@ -79,6 +79,19 @@ class HubTest : public testing::Test {
     std::array<std::unique_ptr<Host>, 3> hosts_;
 };
 
+TEST_F(HubTest, EveryReplicaFlushesOrSaysWhyNot) {
+    start_all();
+    EXPECT_TRUE(hub_->wait_started(20, 20).ok());
+    Status flushed = hub_->flush_cache(20);
+    EXPECT_TRUE(flushed.ok()) << flushed.message();
+    ASSERT_TRUE(hub_->add(request(1, {kHold, 5})).ok());
+    log_.wait_tokens(1, 1);
+    flushed = hub_->flush_cache(20);
+    ASSERT_FALSE(flushed.ok());
+    EXPECT_THAT(flushed.message(), HasSubstr("1 requests run"));
+    hub_->abort(1);
+}
+
 TEST_F(HubTest, TokensComeBackInOrderWithOneEnd) {
     start_all();
     EXPECT_TRUE(hub_->state().healthy()) << hub_->state().why_unhealthy();

@@ -1,4 +1,4 @@
-// Inbox: what comes to a replica's leader from outside: requests and aborts, in order. Any thread
+// Inbox: what comes to a replica's leader from outside, in order. Any thread
 // puts, the leader takes. Its event also wakes the leader for other news (transfer, stop).
 #pragma once
 
@@ -15,7 +15,11 @@ namespace aerie::engine {
 struct AbortRequest {
     RequestId id;
 };
-using Command = std::variant<Request, AbortRequest>;
+// Forget the cached prefixes, and tell under this number.
+struct FlushCache {
+    uint64_t query;
+};
+using Command = std::variant<Request, AbortRequest, FlushCache>;
 
 class Inbox {
   public:

@@ -14,6 +14,9 @@ int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 constexpr int kMinRowsGiven = 2;
 constexpr int kMinRowsChosen = 4;
 
+// A client may hear of its last token before the other side has let go of the request's blocks.
+constexpr double kFlushLimitSeconds = 1;
+
 }  // namespace
 
 Leader::Leader(LeaderOptions options, Team& team)
@@ -57,11 +60,14 @@ void Leader::receive() {
         if (auto* request = std::get_if<Request>(&command)) {
             arrived_[request->id] = Clock::now();
             handoff_->add(*request);
+        } else if (const auto* flush = std::get_if<FlushCache>(&command)) {
+            flushes_.emplace_back(*flush, after(kFlushLimitSeconds));
         } else {
             handoff_->abort(std::get<AbortRequest>(command).id);
         }
     }
     handoff_->receive(outbox_);
+    flush_cache();
     forget_ended();
 }
 
@@ -75,6 +81,19 @@ void Leader::forget_ended() {
     const size_t living = kSlack + 2 * static_cast<size_t>(counts.num_waiting + counts.num_running);
     if (arrived_.size() > living) std::erase_if(arrived_, ended);
     if (hashes_.size() > living) std::erase_if(hashes_, ended);
+}
+
+void Leader::flush_cache() {
+    std::erase_if(flushes_, [this](const auto& waiting) {
+        const bool flushed = scheduler_.flush_cache();
+        if (!flushed && Clock::now() < waiting.second) return false;
+        const auto counts = scheduler_.counts();
+        options_.flushed(waiting.first.query,
+                         flushed ? std::string()
+                                 : fmt::format("{}: {} requests run and {} wait", options_.name,
+                                               counts.num_running, counts.num_waiting));
+        return true;
+    });
 }
 
 schedule::Plan Leader::plan() {

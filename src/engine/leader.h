@@ -30,6 +30,8 @@ struct LeaderOptions {
     metrics::AttentionMetrics metrics;
     // Where tokens go; does not block.
     std::function<void(std::vector<TokenOut>)> publish;
+    // The answer to a FlushCache; `why`: it is not flushed. Does not block.
+    std::function<void(uint64_t query, const std::string& why)> flushed;
 };
 
 class Leader {
@@ -65,6 +67,7 @@ class Leader {
     int choose_microbatches() const;
 
     void forget_ended();
+    void flush_cache();
 
     void log_prefill(const schedule::Plan& plan);
     void log_decode(const schedule::Plan& plan);
@@ -85,6 +88,8 @@ class Leader {
     std::vector<TokenOut> outbox_;          // gained outside of a step
     std::unordered_map<RequestId, TimePoint> arrived_;            // not yet planned
     std::unordered_map<RequestId, std::vector<uint64_t>> hashes_;  // of a prompt not yet whole
+
+    std::vector<std::pair<FlushCache, TimePoint>> flushes_;  // until when to wait for the last request
 
     int decode_steps_ = 0;
     int64_t tokens_in_window_ = 0;

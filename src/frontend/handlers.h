@@ -43,6 +43,7 @@ class Handlers {
     void ping(HttpCall& call);
     void metrics(HttpCall& call);
     void abort_request(HttpCall& call);
+    void flush_cache(HttpCall& call);
 
     Dispatcher& dispatcher() { return *dispatcher_; }
     void set_stopping() { stopping_ = true; }

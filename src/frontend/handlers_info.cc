@@ -185,4 +185,17 @@ void Handlers::abort_request(HttpCall& call) {
     call.answer.send(200, {"text/plain; charset=utf-8", ""});
 }
 
+// As SGLang: only between requests.
+void Handlers::flush_cache(HttpCall& call) {
+    constexpr double kLimitSeconds = 5;
+    const int num_in_flight = dispatcher_->num_in_flight();
+    const Status flushed = num_in_flight > 0
+                               ? error("{} requests are in flight", num_in_flight)
+                               : parts_.engine.flush_cache(kLimitSeconds);
+    if (!flushed) {
+        return send_error(call, {.message = "The cache is not flushed: " + flushed.message()});
+    }
+    call.answer.send(200, {"text/plain; charset=utf-8", "Cache flushed.\n"});
+}
+
 }  // namespace aerie::frontend

@@ -32,6 +32,8 @@ const Route kRoutes[] = {
     {"POST", "/v1/tokenize", Auth::kNormal, Runs::kOnWorker, &Handlers::tokenize},
     {"POST", "/detokenize", Auth::kNormal, Runs::kOnWorker, &Handlers::detokenize},
     {"POST", "/v1/detokenize", Auth::kNormal, Runs::kOnWorker, &Handlers::detokenize},
+    {"GET", "/flush_cache", Auth::kAdmin, Runs::kOnWorker, &Handlers::flush_cache},
+    {"POST", "/flush_cache", Auth::kAdmin, Runs::kOnWorker, &Handlers::flush_cache},
     {"POST", "/abort_request", Auth::kAdmin, Runs::kOnWorker, &Handlers::abort_request},
 };
 

@@ -140,6 +140,7 @@ void Cluster::emit(std::vector<TokenOut> tokens) {
                 EXPECT_EQ(token.position, static_cast<int>(outcome.tokens.size())) << token.id;
             }
             outcome.tokens.insert(outcome.tokens.end(), token.tokens.begin(), token.tokens.end());
+            outcome.cached_tokens = std::max(outcome.cached_tokens, token.cached_tokens);
             outcome.hashes.insert(outcome.hashes.end(), token.logits_hashes.begin(),
                                   token.logits_hashes.end());
             outcome.kv_hashes.insert(outcome.kv_hashes.end(), token.kv_hashes.begin(),
@@ -152,6 +153,25 @@ void Cluster::emit(std::vector<TokenOut> tokens) {
         }
     }
     changed_.notify_all();
+}
+
+void Cluster::flushed(uint64_t, const std::string& why) {
+    {
+        std::lock_guard lock(mutex_);
+        flush_answers_.push_back(why);
+    }
+    changed_.notify_all();
+}
+
+bool Cluster::flush_cache() {
+    std::unique_lock lock(mutex_);
+    flush_answers_.clear();
+    for (auto& host : hosts_) host->flush_cache(1);
+    const size_t num_replicas = loaded_.placement.replicas.size();
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20),
+                                  [&] { return flush_answers_.size() == num_replicas; }));
+    return std::all_of(flush_answers_.begin(), flush_answers_.end(),
+                       [](const std::string& why) { return why.empty(); });
 }
 
 double Cluster::metric(const std::string& name) {

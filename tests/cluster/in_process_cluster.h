@@ -28,7 +28,8 @@ std::string three_nodes(const std::string& ae_lines = "", const std::string& dty
 
 struct Outcome {
     std::vector<int32_t> tokens;
-    std::vector<uint64_t> hashes;  // of the logits at every position, where asked for
+    std::vector<uint64_t> hashes;  // of the logits at every computed position, where asked for
+    int cached_tokens = 0;
     FinishReason finish = FinishReason::kNone;
     std::string error;
     std::vector<uint64_t> kv_hashes;  // TokenOut::kv_hashes
@@ -54,12 +55,15 @@ class Cluster final : control::TokenSink {
     Outcome wait(RequestId id);
     // Sum of a metric's series over all hosts.
     double metric(const std::string& name);
-    // Waits until no request is known and all blocks are free.
+    // Every replica forgets its cached prefixes; false where one refuses.
+    bool flush_cache();
+    // Waits until no request is known and all blocks are free, or only the prefix cache's.
     void expect_idle();
     const LoadedConfig& loaded() const { return loaded_; }
 
   private:
     void emit(std::vector<TokenOut> tokens) override;
+    void flushed(uint64_t query, const std::string& why) override;
 
     const double limit_s_;
     LoadedConfig loaded_;
@@ -71,6 +75,7 @@ class Cluster final : control::TokenSink {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<RequestId, Outcome> outcomes_;
+    std::vector<std::string> flush_answers_;
     RequestId next_id_ = 1;
     int next_replica_ = 0;
 };

@@ -36,6 +36,13 @@ void FakeRuntime::abort(RequestId id) {
     running_.erase(id);
 }
 
+void FakeRuntime::flush_cache(uint64_t query) {
+    for (const AttentionReplica& replica : placement_.replicas) {
+        if (replica.node != node_) continue;
+        sink_.flushed(query, running_.empty() ? "" : fmt::format("{} requests run", running_.size()));
+    }
+}
+
 metrics::Snapshot FakeRuntime::metrics() {
     const metrics::Sample sample{.value = static_cast<double>(num_added_)};
     return {{.name = "fake_requests_total", .help = "Requests.", .samples = {sample}}};

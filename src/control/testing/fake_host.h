@@ -17,6 +17,7 @@ constexpr int32_t kHold = 2;      // as kEcho, but without the end
 constexpr int32_t kSilent = 3;    // nothing
 constexpr int32_t kStickRank = 4; // no token; its rank counts as stuck from now on
 constexpr int32_t kFail = 5;      // the prefill leader gives it up
+// A host does not flush while requests run there.
 
 class FakeRuntime final : public HostRuntime {
   public:
@@ -24,6 +25,7 @@ class FakeRuntime final : public HostRuntime {
 
     void add(const Request& request) override;
     void abort(RequestId id) override;
+    void flush_cache(uint64_t query) override;
     void peers_changed() override { ++num_peer_changes; }
     metrics::Snapshot metrics() override;
     std::vector<double> rank_idle_seconds() override { return {stuck_ ? 1e6 : 0.0}; }

@@ -47,6 +47,17 @@ control::EngineState FakeEngine::state() const {
     return state_;
 }
 
+Status FakeEngine::flush_cache(double) {
+    std::lock_guard lock(mutex_);
+    ++num_flushes_;
+    return {};
+}
+
+int FakeEngine::num_flushes() const {
+    std::lock_guard lock(mutex_);
+    return num_flushes_;
+}
+
 std::string FakeEngine::collect_metrics(double) {
     return "# HELP sglang:num_running_reqs Requests that run.\n"
            "# TYPE sglang:num_running_reqs gauge\n"

@@ -42,6 +42,8 @@ class FakeEngine final : public control::EngineClient {
     void set_sink(std::function<void(std::vector<TokenOut>)> sink) override;
     control::EngineState state() const override;
     std::string collect_metrics(double limit_s) override;
+    Status flush_cache(double limit_s) override;
+    int num_flushes() const;
 
     void set_state(control::EngineState state);
     void end_all();  // what never ends ends now
@@ -68,6 +70,7 @@ class FakeEngine final : public control::EngineClient {
     std::set<RequestId> aborted_;
     control::EngineState state_ = healthy_state();
     bool stopping_ = false;
+    int num_flushes_ = 0;
     std::thread thread_;
 };
 
