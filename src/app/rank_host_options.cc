@@ -1,11 +1,27 @@
 // What the configuration means for each part of a host.
 #include <algorithm>
+#include <limits>
 
 #include "app/rank_host.h"
 #include "comm/port_numbers.h"
 #include "model/step_layout.h"
 
 namespace aerie {
+namespace {
+
+schedule::Policy policy_of(SchedulePolicy policy) {
+    switch (policy) {
+        case SchedulePolicy::kFcfs: break;
+        case SchedulePolicy::kLpm: return schedule::Policy::kLpm;
+        case SchedulePolicy::kDfsWeight: return schedule::Policy::kDfsWeight;
+        case SchedulePolicy::kLof: return schedule::Policy::kLof;
+        case SchedulePolicy::kRandom: return schedule::Policy::kRandom;
+        case SchedulePolicy::kPriority: return schedule::Policy::kPriority;
+    }
+    return schedule::Policy::kFcfs;
+}
+
+}  // namespace
 
 DType RankHost::compute() const {
     return config().model.dtype == ComputeDtype::kFloat32 ? DType::kF32 : DType::kBF16;
@@ -23,7 +39,8 @@ int64_t RankHost::tile_rows() const { return deterministic() ? 256 : 1024; }
 int RankHost::step_rows_max(const AttentionReplica& replica) const {
     const schedule::SchedulerOptions options = scheduler_options(replica);
     const int decode_rows = options.max_running_requests;
-    if (replica.role == Role::kDecode) return decode_rows;
+    if (replica.role == Role::kDecode)  // the tail of a prompt may be computed here
+        return std::max(decode_rows, options.chunked_prefill_size);
     const int context = *config().settings.context_length;
     const int prefill_rows = options.chunked_prefill_size > 0
                                  ? options.chunked_prefill_size
@@ -37,17 +54,40 @@ int RankHost::dispatch_rows_max(const AttentionReplica& replica) const {
                                                 static_cast<int>(replica.ranks.size())));
 }
 
+// Of the replica that holds the least: a request fits wherever it is sent, and comes back from a
+// retraction.
+int64_t RankHost::max_request_tokens() const {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const AttentionReplica& replica : placement().replicas) {
+        const cache::KvBlocksOptions kv = kv_blocks_options(replica);
+        least = std::min(least, (int64_t{kv.num_blocks} * kv.cp - 1) * kv.page_size);
+    }
+    return least;
+}
+
+cache::KvBlocksOptions RankHost::kv_blocks_options(const AttentionReplica& replica) const {
+    const KvSizing& sizing = options_.loaded->memory.replicas[replica.replica];
+    return {.num_blocks = (sizing.num_blocks + replica.cp_size - 1) / replica.cp_size,
+            .page_size = config().settings.page_size,
+            .cp = replica.cp_size};
+}
+
 schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& replica) const {
     const KvSizing& sizing = options_.loaded->memory.replicas[replica.replica];
     schedule::SchedulerOptions options;
     options.flavour = replica.role == Role::kPrefill  ? schedule::Flavour::kPrefill
                       : replica.role == Role::kDecode ? schedule::Flavour::kDecode
                                                       : schedule::Flavour::kUnified;
-    options.kv = {.num_blocks = (sizing.num_blocks + replica.cp_size - 1) / replica.cp_size,
-                  .page_size = config().settings.page_size,
-                  .cp = replica.cp_size};
+    options.kv = kv_blocks_options(replica);
     options.max_running_requests = sizing.max_running_requests;
     options.chunked_prefill_size = config().settings.chunked_prefill_size;
+    options.mixed_chunks = config().settings.enable_mixed_chunk;
+    options.prefix_cache =
+        !config().settings.disable_radix_cache && replica.role == Role::kUnified;
+    options.policy = {
+        .policy = policy_of(config().settings.schedule_policy),
+        .low_priority_values_first = config().settings.schedule_low_priority_values_first};
+    options.max_request_tokens = max_request_tokens();
     options.schedule_conservativeness = config().settings.schedule_conservativeness;
     options.eos_ids.assign(model().eos_token_ids.begin(), model().eos_token_ids.end());
     return options;

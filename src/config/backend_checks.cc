@@ -101,18 +101,6 @@ void check_features(Config& config, CheckContext& c) {
     if (s.enable_mtp) {
         c.warn("{}: drafting is not built; one token a step is computed", c.say("", "enable_mtp"));
     }
-    if (s.schedule_policy != SchedulePolicy::kFcfs) {
-        c.warn("{}: this policy is not built; fcfs is used", c.say("", "schedule_policy"));
-        s.schedule_policy = SchedulePolicy::kFcfs;
-    }
-    if (!s.disable_radix_cache) {
-        const std::string text = fmt::format(
-            "{}: prefix reuse is not built; every prompt is computed "
-            "whole",
-            c.say("", "disable_radix_cache"));
-        const bool asked = c.sources.given("", "disable_radix_cache");
-        (asked ? c.out.warnings : c.out.notes).push_back(text);
-    }
     if (ae.enabled && ae.kv_transfer == KvTransfer::kActivePassive && !decode_is_unified(config)) {
         c.out.notes.push_back(fmt::format("{}: every request is pushed (active)",
                                           c.say("ae_separation", "kv_transfer")));

@@ -22,7 +22,7 @@ enum class ComputeDtype { kBfloat16, kFloat32 };
 enum class AttentionBackend { kAuto, kFlashinfer, kCpu };
 enum class ExpertBackend { kAuto, kCutlass, kDeepGemm, kCpu };
 enum class KvCacheDtype { kAuto, kBf16, kFp8E4m3 };
-enum class SchedulePolicy { kFcfs, kLpm, kDfsWeight, kLof, kRandom };
+enum class SchedulePolicy { kFcfs, kLpm, kDfsWeight, kLof, kRandom, kPriority };
 enum class LoadFormat { kAuto, kSafetensors, kDummy };
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 
@@ -53,6 +53,8 @@ struct Settings {
     int chunked_prefill_size = 8192;          // tokens; -1 turns chunking off
     int page_size = 64;                       // tokens
     SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
+    bool schedule_low_priority_values_first = false;
+    bool enable_mixed_chunk = true;
     double schedule_conservativeness = 1.0;
     double mem_fraction_static = 0.85;
     bool disable_radix_cache = false;

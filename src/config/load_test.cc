@@ -182,20 +182,18 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
 
 TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
-        load({"--enable-mtp", "--schedule-policy", "lpm", "--disable-radix-cache", "false",
-              "--hicache-size", "4", "--kv-transfer", "active_passive",
-              "--kv-lease-s", "5", "--tool-call-parser",
-              "deepseekv3", "--reasoning-parser", "deepseek-r1"});
+        load({"--enable-mtp", "--hicache-size", "4", "--kv-transfer", "active_passive",
+              "--kv-lease-s", "5", "--tool-call-parser", "deepseekv3", "--reasoning-parser",
+              "deepseek-r1"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
-    for (const char* text : {"drafting is not built", "fcfs is used", "prefix reuse is not built",
+    for (const char* text : {"drafting is not built",
                              "tiers of the radix cache are not built",
                              "the passive transfer, which is not built", "tool_call_parser",
                              "reasoning_parser"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));
     }
     EXPECT_THAT(all(l.diagnostics.notes), testing::HasSubstr("every request is pushed (active)"));
-    EXPECT_EQ(l.config.settings.schedule_policy, SchedulePolicy::kFcfs);
 }
 
 TEST_F(Load, EachNetworkBackendIsChosenByItself) {

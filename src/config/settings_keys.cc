@@ -72,6 +72,12 @@ std::vector<ConfigKey> settings_rows() {
             {.meaning = "tokens of one KV block", .min = 1, .max = 4096, .unit = "tokens"}),
         row<FIELD(settings.schedule_policy)>("", "schedule_policy",
                                              {.meaning = "order of waiting requests"}),
+        row<FIELD(settings.schedule_low_priority_values_first)>(
+            "", "schedule_low_priority_values_first",
+            {.meaning = "policy priority: smaller values of a request's priority come first"}),
+        row<FIELD(settings.enable_mixed_chunk)>(
+            "", "enable_mixed_chunk",
+            {.meaning = "one step computes prompts and the running requests' next tokens"}),
         row<FIELD(settings.schedule_conservativeness)>(
             "", "schedule_conservativeness",
             {.meaning = "larger: fewer requests run, fewer are retracted",

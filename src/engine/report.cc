@@ -1,4 +1,6 @@
 // What a leader tells of its steps: SGLang's log lines and gauges.
+#include <algorithm>
+
 #include "base/log.h"
 #include "engine/leader.h"
 
@@ -17,7 +19,7 @@ void Leader::log_prefill(const schedule::Plan& plan) {
     int new_tokens = 0, cached = 0;
     for (const auto& entry : plan.prefill) {
         new_tokens += entry.num_tokens;
-        cached += entry.first == entry.sequence->num_cached ? entry.sequence->num_cached : 0;
+        cached += entry.first == entry.sequence->num_cached ? entry.first : 0;
     }
     const auto counts = scheduler_.counts();
     const double seconds = seconds_since(window_begin_);
@@ -52,7 +54,9 @@ void Leader::update_gauges(const schedule::Plan& plan) {
     m.num_queue_reqs.set(counts.num_waiting);
     m.token_usage.set(usage(counts));
     m.num_used_tokens.set(static_cast<double>(counts.used_tokens));
-    m.kv_available_tokens.set(static_cast<double>(counts.free_tokens));
+    m.kv_available_tokens.set(
+        static_cast<double>(std::max<int64_t>(counts.free_tokens - counts.evictable_tokens, 0)));
+    m.kv_evictable_tokens.set(static_cast<double>(counts.evictable_tokens));
     m.new_token_ratio.set(counts.new_token_ratio);
     m.num_retracted_reqs.set(static_cast<double>(plan.retracted.size()));
     m.num_decode_prealloc_queue_reqs.set(counts.num_queued);

@@ -38,6 +38,10 @@ inline SchedulerOptions random_options(Random& random, Flavour flavour) {
     options.schedule_conservativeness = random(1, 15) / 10.0;
     options.decode_reserve = random.chance(50) ? random(1, 8) : 512;
     options.num_drafts = random.chance(20) ? random(1, 4) : 0;
+    options.prefix_cache = random.chance(70);
+    options.mixed_chunks = random.chance(50);
+    options.policy.policy = static_cast<Policy>(random(0, static_cast<int>(Policy::kPriority)));
+    options.policy.low_priority_values_first = random.chance(30);
     options.eos_ids = {kFakeEos};
     return options;
 }
@@ -51,8 +55,32 @@ inline Request random_request(Random& random, RequestId id, int64_t longest) {
     request.sampling.max_new_tokens = random.chance(10) ? 1000 : random(0, 30);
     request.sampling.ignore_eos = random.chance(50);
     request.decode_replica = 0;
+    request.priority = random(-2, 2);
+    if (random.chance(20)) request.cache_salt = random.chance(50) ? "a" : "b";
     return request;
 }
+
+// Half of the prompts begin like an earlier request, or go on where it has ended.
+class Conversations {
+  public:
+    void begin_like_another(Random& random, Request& request, int64_t longest) const {
+        if (texts_.empty() || random.chance(50)) return;
+        std::vector<int32_t> prompt =
+            texts_[random(0, static_cast<int>(texts_.size()) - 1)];
+        prompt.resize(random(1, static_cast<int>(prompt.size())));
+        const auto room = static_cast<size_t>(std::max<int64_t>(longest - 1, 1));
+        prompt.insert(prompt.end(), request.prompt.begin(), request.prompt.end());
+        if (prompt.size() > room) prompt.resize(room);
+        request.prompt = std::move(prompt);
+    }
+    void add(const std::vector<int32_t>& prompt, const std::vector<int32_t>& output) {
+        texts_.push_back(prompt);
+        texts_.back().insert(texts_.back().end(), output.begin(), output.end());
+    }
+
+  private:
+    std::vector<std::vector<int32_t>> texts_;
+};
 
 // What the client has seen of a request.
 struct Client {
@@ -105,9 +133,27 @@ inline void check_prefill(const Plan& plan, const SchedulerOptions& options) {
         ASSERT_EQ((entry.first + entry.num_tokens) % options.kv.page_size, 0);
     }
     const bool chunked = options.chunked_prefill_size > 0;
+    ASSERT_TRUE(plan.prefill.empty() || plan.decode.empty() || (options.mixed_chunks && chunked));
+    if (!plan.prefill.empty())
+        for (const PlanEntry& entry : plan.decode) num_tokens += entry.num_tokens;
     if (chunked || plan.prefill.size() > 1) {
-        ASSERT_LE(num_tokens, chunked ? options.chunked_prefill_size : options.max_prefill_tokens);
+        ASSERT_LE(plan.prefill.empty() ? 0 : num_tokens,
+                  chunked ? options.chunked_prefill_size : options.max_prefill_tokens);
     }
+}
+
+// Nothing is known any more: every block is free, or the prefix cache alone holds it.
+inline void check_nothing_left(Scheduler& scheduler) {
+    ASSERT_TRUE(scheduler.idle());
+    ASSERT_EQ(scheduler.counts().used_tokens, 0);
+    ASSERT_TRUE(scheduler.flush_cache());
+    const cache::KvBlocks& kv = scheduler.kv();
+    for (int rank = 0; rank < kv.cp(); ++rank) ASSERT_EQ(kv.pool(rank).num_used(), 0);
+    const Counts counts = scheduler.counts();
+    ASSERT_EQ(counts.num_running + counts.num_waiting + counts.num_queued + counts.num_offered +
+                  counts.num_prefilled,
+              0);
+    ASSERT_EQ(counts.evictable_tokens, 0);
 }
 
 }  // namespace aerie::schedule

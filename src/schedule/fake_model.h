@@ -1,5 +1,5 @@
 // For tests: a model whose next token is a hash of all tokens before it, and a KV cache that stores
-// which token of which request stands in each slot. A step that reads what it should not, or misses
+// in each slot a hash of what its KV depends on. A step that reads what it should not, or misses
 // what it needs, is found at once.
 #pragma once
 
@@ -35,63 +35,74 @@ inline std::vector<int32_t> fake_answer(const Request& request, int limit) {
     return output;
 }
 
+// What the KV of each position depends on: the salt and all tokens up to it.
+inline std::vector<uint64_t> fake_kv(const std::string& salt, const std::vector<int32_t>& tokens) {
+    std::vector<uint64_t> result;
+    uint64_t hash = hash_bytes(salt.data(), salt.size(), 3);
+    for (const int32_t token : tokens) result.push_back(hash = mix64(hash ^ mix64(token)));
+    return result;
+}
+
 class FakeCache {
   public:
-    explicit FakeCache(const cache::KvBlocksOptions& options) : options_(options) {}
+    explicit FakeCache(const cache::KvBlocksOptions& options)
+        : options_(options),
+          slots_(static_cast<size_t>(options.cp) * options.num_blocks * options.page_size, 0) {}
 
-    void write(const Sequence& sequence, int position, int32_t token) {
-        slots_[slot(sequence, position)] = {sequence.id, position, token};
+    void write(const Sequence& sequence, int position, uint64_t kv) {
+        slots_[slot(sequence, position)] = kv;
     }
-    void check(const Sequence& sequence, int position) const {
-        const auto it = slots_.find(slot(sequence, position));
-        ASSERT_TRUE(it != slots_.end());
-        const Slot expected{sequence.id, position, sequence.tokens.at(position)};
-        ASSERT_TRUE(it->second == expected)
-            << "request " << sequence.id << " position " << position << " finds request "
-            << it->second.id << " position " << it->second.position;
+    void check(const Sequence& sequence, int position, uint64_t kv) const {
+        ASSERT_EQ(slots_[slot(sequence, position)], kv)
+            << "request " << sequence.id << " finds something else at position " << position;
     }
 
   private:
-    struct Slot {
-        RequestId id;
-        int position;
-        int32_t token;
-        bool operator==(const Slot&) const = default;
-    };
-    using Place = std::pair<int, int>;  // cp rank, slot
-
-    Place slot(const Sequence& sequence, int position) const {
+    size_t slot(const Sequence& sequence, int position) const {
         const int page = position / options_.page_size;
-        return {page % options_.cp,
-                sequence.blocks.at(page) * options_.page_size + position % options_.page_size};
+        const size_t block = static_cast<size_t>(page % options_.cp) * options_.num_blocks +
+                             sequence.blocks.at(page);
+        return block * options_.page_size + position % options_.page_size;
     }
 
     cache::KvBlocksOptions options_;
-    std::map<Place, Slot> slots_;
+    std::vector<uint64_t> slots_;
 };
 
 // A replica's steps that are planned and have not ended, oldest first.
 class FakeReplica {
   public:
-    FakeReplica(const cache::KvBlocksOptions& options) : cp_(options.cp), cache(options) {}
+    explicit FakeReplica(const cache::KvBlocksOptions& options)
+        : cp_(options.cp), page_size_(options.page_size), cache(options) {}
 
     size_t num_running() const { return steps_.size(); }
 
-    // No block of the new step may belong to another request in a step that has not ended.
-    void start(Plan plan) {
+    // What the new step writes nobody else holds, and it shares no block with a step that has not
+    // ended where one of the two writes it.
+    void start(Plan plan, const cache::KvBlocks& kv) {
         Step step{std::move(plan), {}};
         for (const auto* entries : {&step.plan.prefill, &step.plan.decode}) {
             for (const PlanEntry& entry : *entries) {
                 const std::vector<int32_t>& blocks = entry.sequence->blocks;
-                for (size_t b = 0; b < blocks.size(); ++b)
-                    step.owners.insert({{static_cast<int>(b) % cp_, blocks[b]}, entry.sequence});
+                const int end = (entry.first + entry.num_tokens - 1) / page_size_;
+                ASSERT_LT(end, static_cast<int>(blocks.size()));
+                for (int b = 0; b <= end; ++b) {
+                    const bool writes = b >= entry.first / page_size_;
+                    if (writes) {
+                        ASSERT_EQ(kv.pool(b % cp_).num_holders(blocks[b]), 1);
+                    }
+                    step.uses.push_back({b % cp_, blocks[b], entry.sequence, writes});
+                }
             }
         }
+        std::sort(step.uses.begin(), step.uses.end());
         for (const Step& other : steps_) {
-            for (const auto& [block, owner] : step.owners) {
-                const auto it = other.owners.find(block);
-                ASSERT_TRUE(it == other.owners.end() || it->second == owner)
-                    << "block " << block.second << " is used twice";
+            for (const Use& use : step.uses) {
+                const auto it = std::lower_bound(other.uses.begin(), other.uses.end(),
+                                                 Use{use.cp_rank, use.block, nullptr, false});
+                for (auto at = it; at != other.uses.end() && at->same_block(use); ++at)
+                    ASSERT_TRUE(at->sequence == use.sequence || !(at->writes || use.writes))
+                        << "block " << use.block << " is used twice";
             }
         }
         steps_.push_back(std::move(step));
@@ -124,8 +135,9 @@ class FakeReplica {
         const Sequence& sequence = *entry.sequence;
         std::vector<int32_t> tokens = sequence.tokens;
         const int known = std::min<int>(entry.first + entry.num_tokens, tokens.size());
-        for (int p = entry.first; p < known; ++p) cache.write(sequence, p, tokens[p]);
-        for (int p = 0; p < known; ++p) cache.check(sequence, p);
+        const std::vector<uint64_t> kv = fake_kv(sequence.cache_salt, tokens);
+        for (int p = entry.first; p < known; ++p) cache.write(sequence, p, kv[p]);
+        for (int p = 0; p < known; ++p) cache.check(sequence, p, kv[p]);
         if (!entry.sample) return;
         ASSERT_EQ(known, static_cast<int>(tokens.size()));
         const int num_drafts = entry.first + entry.num_tokens - known;
@@ -135,16 +147,29 @@ class FakeReplica {
         for (int i = 0; i <= num_right; ++i) {
             tokens.push_back(fake_next(tokens, tokens.size()));
             result.tokens.push_back(tokens.back());
-            if (i < num_right) cache.write(sequence, known + i, tokens.back());
+            if (i < num_right)
+                cache.write(sequence, known + i, fake_kv(sequence.cache_salt, tokens).back());
         }
         result.advances.push_back({entry.sequence, std::span(result.tokens).subspan(begin)});
     }
 
+    struct Use {
+        int cp_rank;
+        int32_t block;
+        const Sequence* sequence;
+        bool writes;
+        bool same_block(const Use& other) const {
+            return cp_rank == other.cp_rank && block == other.block;
+        }
+        bool operator<(const Use& other) const {
+            return cp_rank != other.cp_rank ? cp_rank < other.cp_rank : block < other.block;
+        }
+    };
     struct Step {
         Plan plan;
-        std::map<std::pair<int, int>, const Sequence*> owners;  // (cp rank, block)
+        std::vector<Use> uses;  // by block
     };
-    int cp_;
+    int cp_, page_size_;
     std::vector<Step> steps_;
 
   public:

@@ -18,7 +18,7 @@ std::vector<RequestId> Scheduler::take_announcements() {
     for (const Sequence* sequence : queue_)
         if (sequence->announced)
             work[sequence->decode_replica] += static_cast<int64_t>(sequence->tokens.size());
-    for (Sequence* sequence : queue_) {
+    for (Sequence* sequence : waiting_order()) {
         int64_t& announced = work[sequence->decode_replica];
         if (sequence->announced || (announced >= window && !sequence->retracted)) continue;
         sequence->announced = true;
@@ -59,49 +59,79 @@ void Scheduler::announced(RequestId id) {
     enqueue(*sequence);
 }
 
-// Room for its KV, for what it gains soon, and for what those gain that were taken before it.
-bool Scheduler::can_offer(const Sequence& sequence) const {
-    int num_taken = 0;
-    int64_t reserved = 0;
-    for (const auto& [id, other] : sequences_) {
-        if (other->state != State::kRunning && other->state != State::kOffered) continue;
-        ++num_taken;
-        reserved += std::min(other->num_remaining(), options_.decode_reserve);
-    }
-    const int64_t wanted = static_cast<int64_t>(sequence.tokens.size()) +
+// Room for what its KV lacks, for what it gains soon, and for `reserved`: what those gain that were
+// taken before it.
+bool Scheduler::can_offer(Sequence& sequence, int64_t reserved) const {
+    const int64_t wanted = static_cast<int64_t>(sequence.tokens.size()) - sequence.num_cached +
                            std::min(sequence.num_remaining(), options_.decode_reserve) +
                            kv_.page_size();
-    return num_taken < options_.max_running_requests && wanted <= kv_.free_tokens() - reserved;
+    return wanted <= kv_.free_tokens() - reserved;
 }
 
 std::vector<RequestId> Scheduler::take_offers() {
     std::vector<RequestId> result;
+    if (queue_.empty() || !queue_.front()->announced) return result;
+    int64_t reserved = 0;
+    const auto reserve = [&](const Sequence& sequence) {
+        reserved += std::min(sequence.num_remaining(), options_.decode_reserve);
+    };
+    for (const auto* taken : {&running_, &offered_})
+        for (const Sequence* sequence : *taken) reserve(*sequence);
     while (!queue_.empty()) {
         Sequence& sequence = *queue_.front();
         // A retracted one that is not announced again keeps its place: what gets free is for it.
-        if (!sequence.announced || !can_offer(sequence)) break;
+        if (!sequence.announced) break;
+        const auto num_taken = running_.size() + offered_.size();
+        if (static_cast<int>(num_taken) >= options_.max_running_requests) break;
+        take_cached_prefix(sequence);
+        if (!can_offer(sequence, reserved)) {
+            give_back(sequence);
+            break;
+        }
         const int num_blocks = kv_.blocks_for(static_cast<int64_t>(sequence.tokens.size()));
         CHECK(kv_.extend(sequence.blocks, num_blocks), "request {}", sequence.id);
         queue_.erase(queue_.begin());
-        sequence.state = State::kOffered;
+        offered_.push_back(&sequence);
+        set_state(sequence, State::kOffered);
         sequence.held = true;
+        reserve(sequence);
         result.push_back(sequence.id);
     }
     return result;
 }
 
-Result<TokenOut> Scheduler::start_decode(RequestId id, int32_t first_token) {
+Result<TokenOut> Scheduler::start_decode(RequestId id, int32_t first_token, int num_cached) {
     Sequence* sequence = get(id);
     if (!sequence || sequence->state != State::kOffered)
         return error("request {} holds no blocks: it was aborted, or never offered", id);
     sequence->held = false;
-    sequence->state = State::kRunning;
-    sequence->num_planned = static_cast<int>(sequence->tokens.size());
+    set_state(*sequence, State::kRunning);
+    sequence->num_planned = sequence->num_computed = static_cast<int>(sequence->tokens.size());
     sequence->num_in_flight = 1;
+    if (sequence->num_output() == 0) sequence->cached_prompt = num_cached;
+    std::erase(offered_, sequence);
     running_.push_back(sequence);
+    keep_prefix(*sequence);
     TokenOut out = gain(*sequence, {&first_token, 1});
     sweep();
     return out;
+}
+
+Status Scheduler::start_tail(RequestId id) {
+    Sequence* sequence = get(id);
+    if (!sequence || sequence->state != State::kOffered)
+        return error("request {} holds no blocks: it was aborted, or never offered", id);
+    const int num_tokens = static_cast<int>(sequence->tokens.size());
+    if (num_tokens - sequence->num_cached > max_tail_tokens())
+        return error("request {}: {} tokens behind its cached prefix, expected at most {}", id,
+                     num_tokens - sequence->num_cached, max_tail_tokens());
+    sequence->held = false;
+    set_state(*sequence, State::kRunning);
+    sequence->prefill_end = num_tokens;
+    if (sequence->num_output() == 0) sequence->cached_prompt = sequence->num_cached;
+    std::erase(offered_, sequence);
+    running_.push_back(sequence);
+    return {};
 }
 
 }  // namespace aerie::schedule

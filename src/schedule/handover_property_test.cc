@@ -21,6 +21,8 @@ class Pair {
         : random_(seed),
           prefill_options_(random_options(random_, Flavour::kPrefill)),
           decode_options_(random_options(random_, Flavour::kDecode)),
+          longest_(std::min(agree_on_longest(prefill_options_, decode_options_),
+                            agree_on_longest(decode_options_, prefill_options_))),
           prefill_(prefill_options_),
           decode_(decode_options_),
           prefill_replica_(prefill_options_.kv),
@@ -28,9 +30,11 @@ class Pair {
 
     void run();
     uint64_t num_retracted() const { return decode_.counts().num_retracted; }
+    int64_t num_tails() const { return num_tails_; }
+    int64_t num_cached_on_decode() const { return num_cached_on_decode_; }
 
   private:
-    enum class Kind { kAnnounce, kOffer, kDone, kAck, kRetract, kStopped };
+    enum class Kind { kAnnounce, kOffer, kTaken, kDone, kAck, kRetract, kStopped };
     struct Message {
         Kind kind;
         RequestId id;
@@ -39,6 +43,13 @@ class Pair {
         std::vector<int32_t> tokens = {};
         int num_output = 0;
     };
+
+    // The longest request of one replica is known to the other.
+    static int64_t agree_on_longest(SchedulerOptions& options, const SchedulerOptions& other) {
+        const cache::KvBlocksOptions& kv = other.kv;
+        options.max_request_tokens = (int64_t{kv.num_blocks} * kv.cp - 1) * kv.page_size;
+        return options.max_request_tokens;
+    }
 
     void send(Message message) {
         for (const Message& other : messages_)  // keep the order of each request
@@ -54,12 +65,14 @@ class Pair {
 
     Random random_;
     SchedulerOptions prefill_options_, decode_options_;
+    int64_t longest_;
     Scheduler prefill_, decode_;
     FakeReplica prefill_replica_, decode_replica_;
     std::map<RequestId, Client> clients_;
     std::vector<Message> messages_;
+    Conversations conversations_;
     RequestId next_id_ = 1;
-    int64_t steps_ = 0;
+    int64_t steps_ = 0, num_tails_ = 0, num_cached_on_decode_ = 0;
 };
 
 void Pair::deliver(const Message& message) {
@@ -71,6 +84,9 @@ void Pair::deliver(const Message& message) {
         case Kind::kOffer:
             prefill_.may_start(id);
             break;
+        case Kind::kTaken:
+            prefill_.abort(id);
+            break;
         case Kind::kAck:
             prefill_.release(id);
             break;
@@ -81,16 +97,20 @@ void Pair::deliver(const Message& message) {
             if (clients_.at(id).aborted) break;
             Request request = clients_.at(id).request;
             request.prompt = message.tokens;
-            const Status status = prefill_.add(request, message.num_output);
-            if (!status.ok()) cancel(id);  // the prefill cache is too small for what it has become
+            ASSERT_TRUE(prefill_.add(request, message.num_output).ok());
             break;
         }
         case Kind::kDone: {
             const Sequence* sequence = decode_.find(id);
             if (!sequence) break;
-            const int num_kv = static_cast<int>(sequence->tokens.size());
-            for (int p = 0; p < num_kv; ++p)
-                decode_replica_.cache.write(*sequence, p, sequence->tokens[p]);
+            const auto kv = fake_kv(sequence->cache_salt, sequence->tokens);
+            for (int p = 0; p < static_cast<int>(kv.size()); ++p) {
+                if (p < sequence->num_cached) {
+                    ASSERT_NO_FATAL_FAILURE(decode_replica_.cache.check(*sequence, p, kv[p]));
+                } else {
+                    decode_replica_.cache.write(*sequence, p, kv[p]);
+                }
+            }
             const Result<TokenOut> out = decode_.start_decode(id, message.token);
             ASSERT_TRUE(out.ok());
             ASSERT_NO_FATAL_FAILURE(clients_.at(id).receive(Result<TokenOut>(out).value()));
@@ -101,9 +121,11 @@ void Pair::deliver(const Message& message) {
 }
 
 void Pair::arrive() {
-    const int64_t longest = std::min(prefill_.max_request_tokens(), decode_.max_request_tokens());
-    const Request request = random_request(random_, next_id_++, longest);
-    if (static_cast<int64_t>(request.prompt.size()) + 1 > longest) return;
+    ASSERT_EQ(prefill_.max_request_tokens(), longest_);
+    ASSERT_EQ(decode_.max_request_tokens(), longest_);
+    Request request = random_request(random_, next_id_++, longest_);
+    conversations_.begin_like_another(random_, request, longest_);
+    if (static_cast<int64_t>(request.prompt.size()) + 1 > longest_) return;
     ASSERT_TRUE(prefill_.add(request).ok());
     ASSERT_TRUE(decode_.add(request).ok());
     clients_[request.id].request = request;
@@ -131,7 +153,7 @@ void Pair::step_prefill() {
         for (const PlanEntry& entry : plan.prefill) ASSERT_TRUE(entry.sequence->may_start);
         steps_ += !plan.empty();
         if (!plan.empty()) {
-            ASSERT_NO_FATAL_FAILURE(prefill_replica_.start(std::move(plan)));
+            ASSERT_NO_FATAL_FAILURE(prefill_replica_.start(std::move(plan), prefill_.kv()));
         }
     }
     if (prefill_replica_.num_running() == 0 || random_.chance(40)) return;
@@ -142,15 +164,25 @@ void Pair::step_prefill() {
 }
 
 void Pair::step_decode() {
-    for (const RequestId id : decode_.take_offers()) send({Kind::kOffer, id, random_(0, 5)});
+    for (const RequestId id : decode_.take_offers()) {
+        const Sequence& sequence = *decode_.find(id);
+        num_cached_on_decode_ += sequence.num_cached;
+        const int tail = static_cast<int>(sequence.tokens.size()) - sequence.num_cached;
+        if (random_.chance(50)) {
+            ASSERT_EQ(decode_.start_tail(id).ok(), tail <= decode_.max_tail_tokens());
+        }
+        const bool offered = sequence.state == State::kOffered;
+        num_tails_ += !offered;
+        send({offered ? Kind::kOffer : Kind::kTaken, id, random_(0, 5)});
+    }
     if (decode_replica_.num_running() < 2) {
         Plan plan = decode_.plan();
-        ASSERT_TRUE(plan.prefill.empty());
+        ASSERT_NO_FATAL_FAILURE(check_prefill(plan, decode_options_));
         for (const Retracted& r : plan.retracted)
             send({Kind::kRetract, r.id, random_(0, 5), 0, r.tokens, r.num_output});
         steps_ += !plan.empty();
         if (!plan.empty()) {
-            ASSERT_NO_FATAL_FAILURE(decode_replica_.start(std::move(plan)));
+            ASSERT_NO_FATAL_FAILURE(decode_replica_.start(std::move(plan), decode_.kv()));
         }
     }
     const Counts counts = decode_.counts();
@@ -158,8 +190,11 @@ void Pair::step_decode() {
     if (decode_replica_.num_running() == 0 || random_.chance(40)) return;
     FakeReplica::Result result;
     ASSERT_NO_FATAL_FAILURE(decode_replica_.finish(result));
-    for (const TokenOut& out : decode_.on_result(result.plan, result.advances))
-        ASSERT_NO_FATAL_FAILURE(clients_.at(out.id).receive(out));
+    for (const TokenOut& out : decode_.on_result(result.plan, result.advances)) {
+        Client& client = clients_.at(out.id);
+        ASSERT_NO_FATAL_FAILURE(client.receive(out));
+        if (client.ended()) conversations_.add(client.request.prompt, client.output);
+    }
 }
 
 bool Pair::has_work() const {
@@ -185,8 +220,8 @@ void Pair::run() {
         for (const Message& message : due) ASSERT_NO_FATAL_FAILURE(deliver(message));
         ASSERT_LE(++rounds, limit) << "no end";
     }
-    ASSERT_EQ(prefill_.counts().used_tokens, 0);
-    ASSERT_EQ(decode_.counts().used_tokens, 0);
+    ASSERT_NO_FATAL_FAILURE(check_nothing_left(prefill_));
+    ASSERT_NO_FATAL_FAILURE(check_nothing_left(decode_));
     for (const auto& [id, client] : clients_) {
         ASSERT_TRUE(client.ended()) << "request " << id;
         ASSERT_NO_FATAL_FAILURE(client.check(decode_.max_request_tokens())) << "request " << id;
@@ -195,12 +230,17 @@ void Pair::run() {
 
 TEST(SchedulerProperty, PrefillAndDecode) {
     uint64_t num_retracted = 0;
+    int64_t num_tails = 0, num_cached = 0;
     for (int seed = 0; seed < kNumWorkloads; ++seed) {
         Pair pair(seed);
         pair.run();
         ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
         num_retracted += pair.num_retracted();
+        num_tails += pair.num_tails();
+        num_cached += pair.num_cached_on_decode();
     }
+    EXPECT_GT(num_tails, kNumWorkloads / 10);
+    EXPECT_GT(num_cached, kNumWorkloads / 2);
     EXPECT_GT(num_retracted, 1000u) << "the workloads seldom fill the cache";
 }
 

@@ -29,7 +29,7 @@ struct Retracted {
 
 struct Plan {
     uint64_t step = 0;               // 1, 2, …; 0 for an empty plan
-    std::vector<PlanEntry> prefill;  // today a step is all prefill or all decode
+    std::vector<PlanEntry> prefill;  // a step may hold both
     std::vector<PlanEntry> decode;
     std::vector<Retracted> retracted;  // may be there in an empty plan too
 

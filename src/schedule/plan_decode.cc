@@ -16,11 +16,18 @@ int Scheduler::blocks_wanted(const Sequence& sequence) const {
     return kv_.blocks_for(sequence.num_planned + decode_width(sequence));
 }
 
-void Scheduler::plan_decode(Plan& plan) {
+std::vector<Sequence*> Scheduler::decode_batch() const {
     std::vector<Sequence*> batch;
     for (Sequence* sequence : running_)
         if (!sequence->prefilling() && sequence->num_remaining() > 0) batch.push_back(sequence);
-    if (batch.empty() || !make_room(plan, batch)) return;
+    return batch;
+}
+
+// False where the batch has to wait for blocks.
+bool Scheduler::plan_decode(Plan& plan) {
+    std::vector<Sequence*> batch = decode_batch();
+    if (batch.empty()) return true;
+    if (!make_room(plan, batch)) return false;
     for (Sequence* sequence : batch) {
         CHECK_EQ(sequence->num_planned, sequence->num_tokens() - 1);
         CHECK(kv_.extend(sequence->blocks, blocks_wanted(*sequence)), "request {}", sequence->id);
@@ -30,6 +37,7 @@ void Scheduler::plan_decode(Plan& plan) {
         sequence->num_in_flight += 1;
         sequence->last_step = plan.step;
     }
+    return true;
 }
 
 // Makes sure that the batch has the blocks it wants; false where it has to wait for them. Retracts
@@ -67,11 +75,10 @@ bool Scheduler::make_room(Plan& plan, std::vector<Sequence*>& batch) {
         ratio_.retraction(num_output, max_new, static_cast<int>(batch.size()));
     }
     if (fits()) return true;
-    // Only one is left, and it fits the whole cache: on a decode replica others may hold blocks
-    // whose KV is still on its way; they come free, or become retractable.
+    // Only one is left, and it fits the whole cache: others hold blocks whose KV is still being
+    // computed or on its way; they come free, or become retractable.
     const Sequence& last = *batch[0];
-    CHECK(options_.flavour == Flavour::kDecode &&
-              kv_.used_tokens() > static_cast<int64_t>(last.blocks.size()) * kv_.page_size(),
+    CHECK(kv_.used_tokens() > static_cast<int64_t>(last.blocks.size()) * kv_.page_size(),
           "request {} is alone with {} blocks and wants {}", last.id, last.blocks.size(),
           blocks_wanted(last));
     return false;
@@ -80,11 +87,11 @@ bool Scheduler::make_room(Plan& plan, std::vector<Sequence*>& batch) {
 void Scheduler::retract(Plan& plan, Sequence& sequence) {
     plan.retracted.push_back({sequence.id, sequence.tokens, sequence.num_output()});
     ++num_retracted_;
-    kv_.release(sequence.blocks);
+    keep_prefix(sequence);
+    give_back(sequence);
     std::erase(running_, &sequence);
-    sequence.num_planned = 0;
     sequence.prefill_end = 0;
-    sequence.num_cached = 0;
+    sequence.num_matched = -1;
     sequence.retracted = true;
     sequence.announced = false;
     enqueue(sequence);

@@ -16,8 +16,8 @@ int64_t Scheduler::growth(const Sequence& sequence) const {
     return std::min(sequence.num_remaining(), kMaxGrowth);
 }
 
-// Tokens that admission may give away: what is free, without the part of the running requests'
-// growth that is likely to come. (Evictable tokens of a prefix cache would be added here.)
+// Tokens that admission may give away: what is free or evictable, without the part of the running
+// requests' growth that is likely to come.
 int64_t Scheduler::admission_budget() const {
     double reserved = 0;
     for (const Sequence* sequence : running_)
@@ -34,53 +34,73 @@ void Scheduler::plan_chunk(Plan& plan, Sequence& sequence, int num_tokens) {
     plan.prefill.push_back({&sequence, first, num_tokens, last});
 }
 
-void Scheduler::plan_prefill(Plan& plan) {
+// What is left of a prompt, or as much of it as there is room for, up to a page border. The first
+// of a batch without chunking is taken whole.
+int Scheduler::chunk_of(const Plan& plan, int first, int end, int room) const {
     const bool chunked = options_.chunked_prefill_size > 0;
-    int room = chunked ? options_.chunked_prefill_size : options_.max_prefill_tokens;
+    if (end - first <= room || (!chunked && plan.prefill.empty())) return end - first;
     const int page = kv_.page_size();
-    // What is left of a prompt, or as much of it as there is room for, up to a page border. The
-    // first of a batch without chunking is taken whole.
-    const auto take = [&](int first, int end) {
-        if (end - first <= room || (!chunked && plan.prefill.empty())) return end - first;
-        return chunked ? std::max((first + room) / page * page - first, 0) : 0;
-    };
+    return chunked ? std::max((first + room) / page * page - first, 0) : 0;
+}
 
-    // Those admitted now will count with all their growth, those that run with its likely part.
-    // What the admitted take at once is taken from the free tokens as whole blocks.
-    int64_t budget = admission_budget();
+// room: new tokens that the step may still take.
+void Scheduler::plan_prefill(Plan& plan, int room) {
     for (Sequence* sequence : running_) {  // the one that was cut goes on
         if (!sequence->prefilling()) continue;
-        const int num_tokens = take(sequence->num_planned, sequence->prefill_end);
+        const int num_tokens =
+            chunk_of(plan, sequence->num_planned, sequence->prefill_end, room);
         if (num_tokens == 0) return;
         plan_chunk(plan, *sequence, num_tokens);
         if (sequence->prefilling()) return;
         room -= num_tokens;
     }
+    // Whoever was retracted now needs what is free; a decode replica starts what has its KV.
+    if (options_.flavour == Flavour::kDecode || !plan.retracted.empty() || queue_.empty()) return;
+    if (room <= 0 || static_cast<int>(running_.size()) >= options_.max_running_requests) return;
 
-    std::vector<Sequence*> waiting = queue_;
-    for (Sequence* sequence : waiting) {
+    // Those admitted now will count with all their growth, those that run with its likely part.
+    // What the admitted take at once is taken from the free tokens as whole blocks.
+    int64_t budget = admission_budget();
+    std::unordered_set<uint64_t> under_way = beginnings_under_way();
+    for (Sequence* sequence : waiting_order()) {
         if (room <= 0 || static_cast<int>(running_.size()) >= options_.max_running_requests) return;
         if (!sequence->may_start) continue;
-        const int num_tokens = static_cast<int>(sequence->tokens.size());
-        const int64_t uncached = num_tokens - sequence->num_cached;
-        if (uncached + growth(*sequence) + page > budget) return;
-        const int now = take(sequence->num_cached, num_tokens);
-        if (now == 0) return;
-
         const int64_t free_before = kv_.free_tokens();
-        CHECK(kv_.extend(sequence->blocks, kv_.blocks_for(num_tokens)), "{} tokens, {} free",
-              num_tokens, free_before);
-        budget -= free_before - kv_.free_tokens() + growth(*sequence);
-        std::erase(queue_, sequence);
-        running_.push_back(sequence);
-        sequence->state = State::kRunning;
-        sequence->held = options_.flavour == Flavour::kPrefill;
-        sequence->num_planned = sequence->num_cached;
-        sequence->prefill_end = num_tokens;
-        plan_chunk(plan, *sequence, now);
+        take_cached_prefix(*sequence);
+        const int num_tokens = static_cast<int>(sequence->tokens.size());
+        const uint64_t key = cache_ ? beginning(*sequence, sequence->num_cached, num_tokens - 1) : 0;
+        if (key != 0 && sequence->num_overtaken < kMaxOvertaken && under_way.contains(key)) {
+            give_back(*sequence);  // its beginning will be in the cache
+            continue;
+        }
+        const int64_t growth = this->growth(*sequence);
+        if (!admit(plan, *sequence, room, budget - free_before + kv_.free_tokens()))
+            return give_back(*sequence);
+        budget -= free_before - kv_.free_tokens() + growth;
         if (sequence->prefilling()) return;  // cut: the rest of the room is less than a page
-        room -= now;
+        under_way.insert(key);
     }
+}
+
+// The sequence holds its cached prefix. False where the rest does not fit.
+bool Scheduler::admit(Plan& plan, Sequence& sequence, int& room, int64_t budget) {
+    const int num_tokens = static_cast<int>(sequence.tokens.size());
+    const int now = chunk_of(plan, sequence.num_cached, num_tokens, room);
+    const int64_t uncached = num_tokens - sequence.num_cached;
+    if (now == 0 || uncached + growth(sequence) + kv_.page_size() > budget) return false;
+    CHECK(kv_.extend(sequence.blocks, kv_.blocks_for(num_tokens)), "{} tokens, {} free", num_tokens,
+          kv_.free_tokens());
+    std::erase(queue_, &sequence);
+    for (Sequence* other : queue_)
+        other->num_overtaken += !sequence.retracted && other->order < sequence.order;
+    running_.push_back(&sequence);
+    set_state(sequence, State::kRunning);
+    sequence.held = options_.flavour == Flavour::kPrefill;
+    sequence.prefill_end = num_tokens;
+    if (sequence.num_output() == 0) sequence.cached_prompt = sequence.num_cached;
+    plan_chunk(plan, sequence, now);
+    room -= now;
+    return true;
 }
 
 }  // namespace aerie::schedule

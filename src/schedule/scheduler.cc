@@ -8,6 +8,7 @@ namespace aerie::schedule {
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options), kv_(options.kv), ratio_(options.schedule_conservativeness) {
+    if (options.prefix_cache) cache_ = std::make_unique<cache::PrefixCache>(kv_);
     const int chunk = options.chunked_prefill_size;
     CHECK(chunk == -1 || (chunk > 0 && chunk % options.kv.page_size == 0), "chunk {}, page {}",
           chunk, options.kv.page_size);
@@ -27,15 +28,17 @@ Status Scheduler::add(const Request& request, int num_output) {
     const int64_t room = options_.flavour == Flavour::kPrefill ? 0 : 1;
     if (num_tokens + room > max_request_tokens())
         return error(
-            "The input ({} tokens) can never fit the KV cache: it holds {} tokens, of which a "
-            "request may use {}, prompt and output.",
-            num_tokens, kv_.capacity(), max_request_tokens());
+            "The input ({} tokens) can never fit the KV cache: a request may use {} tokens of it, "
+            "prompt and output.",
+            num_tokens, max_request_tokens());
 
     auto sequence = std::make_unique<Sequence>();
     sequence->id = request.id;
     sequence->sampling = request.sampling;
     sequence->hash_logits = request.hash_logits;
     sequence->decode_replica = request.decode_replica;
+    sequence->priority = request.priority;
+    sequence->cache_salt = request.cache_salt;
     sequence->tokens = request.prompt;
     sequence->num_prompt = static_cast<int>(num_tokens) - num_output;
     sequence->output_limit = std::max(request.sampling.max_new_tokens, 1);
@@ -50,15 +53,27 @@ Status Scheduler::add(const Request& request, int num_output) {
     sequence->order = next_order_++;
     Sequence& added = *sequence;
     sequences_.emplace(request.id, std::move(sequence));
+    ++num_in_state_[static_cast<size_t>(added.state)];
     if (options_.flavour == Flavour::kDecode)
-        added.state = State::kExpected;
+        set_state(added, State::kExpected);
     else
         enqueue(added);
     return {};
 }
 
+int64_t Scheduler::max_request_tokens() const {
+    const int64_t own = kv_.capacity() - kv_.page_size();
+    return options_.max_request_tokens > 0 ? std::min(own, options_.max_request_tokens) : own;
+}
+
+void Scheduler::set_state(Sequence& sequence, State state) {
+    --num_in_state_[static_cast<size_t>(sequence.state)];
+    ++num_in_state_[static_cast<size_t>(state)];
+    sequence.state = state;
+}
+
 void Scheduler::enqueue(Sequence& sequence) {
-    sequence.state = options_.flavour == Flavour::kDecode ? State::kQueued : State::kWaiting;
+    set_state(sequence, options_.flavour == Flavour::kDecode ? State::kQueued : State::kWaiting);
     const auto before = [](const Sequence* a, const Sequence* b) {
         return a->retracted != b->retracted ? a->retracted : a->order < b->order;
     };
@@ -77,8 +92,16 @@ Plan Scheduler::plan() {
     if (options_.num_drafts > 0 && step_runs()) return plan;
     if (running_.empty() && queue_.empty()) ratio_.idle();
     plan.step = planned_steps_ + 1;
-    if (options_.flavour != Flavour::kDecode) plan_prefill(plan);
-    if (options_.flavour != Flavour::kPrefill && plan.empty()) plan_decode(plan);
+    const bool chunked = options_.chunked_prefill_size > 0;
+    const int room = chunked ? options_.chunked_prefill_size : options_.max_prefill_tokens;
+    int num_rows = 0;  // of the running requests' next tokens
+    for (const Sequence* sequence : decode_batch()) num_rows += decode_width(*sequence);
+    if (options_.mixed_chunks && chunked && num_rows + kv_.page_size() <= room) {
+        if (plan_decode(plan)) plan_prefill(plan, room - num_rows);
+    } else {
+        plan_prefill(plan, room);
+        if (options_.flavour != Flavour::kPrefill && plan.empty()) plan_decode(plan);
+    }
     if (plan.empty())
         plan.step = 0;
     else
@@ -93,6 +116,11 @@ std::vector<TokenOut> Scheduler::on_result(const Plan& plan, std::span<const Adv
     size_t next = 0;
     for (const auto* entries : {&plan.prefill, &plan.decode}) {
         for (const PlanEntry& entry : *entries) {
+            Sequence& sequence = *entry.sequence;
+            if (sequence.state != State::kEnded && entries == &plan.prefill) {
+                sequence.num_computed = entry.first + entry.num_tokens;
+                keep_prefix(sequence);
+            }
             if (!entry.sample) continue;
             const bool has_tokens =
                 next < advances.size() && advances[next].sequence == entry.sequence;
@@ -105,6 +133,7 @@ std::vector<TokenOut> Scheduler::on_result(const Plan& plan, std::span<const Adv
         }
     }
     CHECK(next == advances.size(), "advance {} of {} is out of order", next, advances.size());
+    for (Sequence* sequence : running_) drop_replaced(*sequence);
     sweep();
     return gained;
 }
@@ -127,7 +156,7 @@ TokenOut Scheduler::gain(Sequence& sequence, std::span<const int32_t> tokens) {
     TokenOut out;
     out.id = sequence.id;
     out.position = sequence.num_output();
-    out.cached_tokens = sequence.num_cached;
+    out.cached_tokens = sequence.cached_prompt;
     for (const int32_t token : tokens) {
         sequence.tokens.push_back(token);
         out.tokens.push_back(token);
@@ -136,9 +165,10 @@ TokenOut Scheduler::gain(Sequence& sequence, std::span<const int32_t> tokens) {
         if (out.finish != FinishReason::kNone) break;
     }
     if (out.finish == FinishReason::kStop) out.matched_token = sequence.tokens.back();
+    sequence.num_computed = static_cast<int>(sequence.tokens.size()) - 1;
     if (options_.flavour == Flavour::kPrefill) {
         std::erase(running_, &sequence);
-        sequence.state = State::kPrefilled;
+        set_state(sequence, State::kPrefilled);
     } else if (out.finish != FinishReason::kNone) {
         end(sequence);
     } else {
@@ -150,7 +180,9 @@ TokenOut Scheduler::gain(Sequence& sequence, std::span<const int32_t> tokens) {
 void Scheduler::end(Sequence& sequence) {
     std::erase(queue_, &sequence);
     std::erase(running_, &sequence);
-    sequence.state = State::kEnded;
+    std::erase(offered_, &sequence);
+    set_state(sequence, State::kEnded);
+    if (!sequence.blocks.empty()) keep_prefix(sequence);
     const auto it = sequences_.find(sequence.id);
     ended_.push_back(std::move(it->second));
     sequences_.erase(it);
@@ -160,6 +192,7 @@ void Scheduler::end(Sequence& sequence) {
 void Scheduler::sweep() {
     std::erase_if(ended_, [this](const std::unique_ptr<Sequence>& sequence) {
         if (sequence->held || sequence->last_step > ended_steps_) return false;
+        drop_replaced(*sequence);
         kv_.release(sequence->blocks);
         return true;
     });
@@ -177,21 +210,17 @@ const Sequence* Scheduler::find(RequestId id) const {
 bool Scheduler::idle() const { return sequences_.empty() && ended_.empty() && !step_runs(); }
 
 Counts Scheduler::counts() const {
-    Counts counts{.num_running = static_cast<int>(running_.size()),
-                  .used_tokens = kv_.used_tokens(),
-                  .capacity = kv_.capacity(),
-                  .free_tokens = kv_.free_tokens(),
-                  .num_retracted = num_retracted_,
-                  .new_token_ratio = ratio_.value()};
-    for (const auto& [id, sequence] : sequences_) {
-        const State state = sequence->state;
-        counts.num_waiting +=
-            state == State::kWaiting || state == State::kExpected || state == State::kQueued;
-        counts.num_queued += state == State::kQueued;
-        counts.num_offered += state == State::kOffered;
-        counts.num_prefilled += state == State::kPrefilled;
-    }
-    return counts;
+    return {.num_running = static_cast<int>(running_.size()),
+            .num_waiting = num_in(State::kWaiting) + num_in(State::kExpected) + num_in(State::kQueued),
+            .num_queued = num_in(State::kQueued),
+            .num_offered = num_in(State::kOffered),
+            .num_prefilled = num_in(State::kPrefilled),
+            .used_tokens = kv_.used_tokens(),
+            .capacity = kv_.capacity(),
+            .free_tokens = kv_.free_tokens(),
+            .evictable_tokens = cache_ ? cache_->evictable_tokens() : 0,
+            .num_retracted = num_retracted_,
+            .new_token_ratio = ratio_.value()};
 }
 
 }  // namespace aerie::schedule

@@ -5,23 +5,32 @@
 // values are not needed. Steps end in the order of their plans. A block is free for others only
 // when every step that may use it has ended, and transfer has let go of it.
 //
-// Order is first come, first served; retracted requests come first. Nobody overtakes the head of
-// the queue, except, on a prefill replica, those with an offer the ones without. So a waiting
-// request starts when all before it have ended or been planned, and none waits forever: each start
-// gains at least one token, however often it is retracted.
+// Order: retracted requests first, then as the policy says (policy.h). The first that does not fit
+// stops those behind it; on a prefill replica those with an offer pass the ones without. One whose
+// beginning another is computing lets others pass until that is in the prefix cache. A request is
+// overtaken by at most kMaxOvertaken + max_running_requests that came after it, so it starts when
+// those, and all before it, have ended or been planned; each start gains at least one token,
+// however often it is retracted. So none waits forever.
+//
+// Prefix cache: a request starts with the blocks of its longest cached prefix; what it computes is
+// in the cache from the end of each chunk, its output when it ends or is retracted. Blocks that
+// only the cache holds count as free everywhere here: they are evicted on demand.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
 #include "cache/kv_blocks.h"
+#include "cache/prefix_cache.h"
 #include "request/request.h"
 #include "schedule/new_token_ratio.h"
 #include "schedule/plan.h"
+#include "schedule/policy.h"
 #include "schedule/sequence.h"
 
 namespace aerie::schedule {
@@ -34,8 +43,16 @@ struct SchedulerOptions {
     int max_running_requests = 256;   // of this replica
     int chunked_prefill_size = 8192;  // new tokens a step, a multiple of page_size; -1: off
     int max_prefill_tokens = 16384;   // new tokens a step with chunking off; one prompt may be more
+    // Unified, and the tails of a decode replica: a step with chunked_prefill_size rows at most
+    // computes prompts beside the running requests' next tokens. Off, or where these leave less
+    // than a page of it: steps of prompts come first. Plays no part with chunking off.
+    bool mixed_chunks = false;
+    bool prefix_cache = false;
+    PolicyOptions policy;  // unified, prefill; a decode replica takes them as they are announced
     double schedule_conservativeness = 1.0;
     int decode_reserve = 512;  // decode: tokens of growth of each request that offers keep free
+    // Tokens that a request may have, where another replica that it may go to holds less; 0: none.
+    int64_t max_request_tokens = 0;
     int num_drafts = 0;  // MTP: positions a decode step computes beside the first. With drafts a
                          // plan is empty while a step runs, because its gain is not known
     std::vector<int32_t> eos_ids;
@@ -47,10 +64,11 @@ struct Counts {
     int num_queued = 0;     // decode: announced, waiting for blocks
     int num_offered = 0;    // decode: waiting for KV
     int num_prefilled = 0;  // prefill: waiting for the acknowledgement
-    int64_t used_tokens = 0;
+    int64_t used_tokens = 0;  // without what only the prefix cache holds
     int64_t capacity = 0;
-    int64_t free_tokens = 0;
-    uint64_t num_retracted = 0;  // since the start
+    int64_t free_tokens = 0;       // with it
+    int64_t evictable_tokens = 0;  // what only the prefix cache holds
+    uint64_t num_retracted = 0;    // since the start
     double new_token_ratio = 0;
 };
 
@@ -74,7 +92,8 @@ class Scheduler {
     Plan plan();
     // The step of `plan` has ended. `advances`: one for each entry with `sample`, without those
     // aborted since. Returns what the sequences have gained, in the order of the entries; after a
-    // stop token the rest of an advance is dropped. Sequences that ended before are left out.
+    // stop token the rest of an advance is dropped. Sequences that ended before are left out. Those
+    // of a step that failed are to be aborted before.
     std::vector<TokenOut> on_result(const Plan& plan, std::span<const Advance> advances);
 
     // Prefill: requests to announce to their decode replicas now: retracted ones, and, a decode
@@ -93,38 +112,65 @@ class Scheduler {
     // before, retracted ones in front. Unknown ids are ignored.
     void announced(RequestId id);
     // Decode: the requests that have just got blocks for their KV (all positions of the prompt),
-    // in queue order. Read the blocks with find().
+    // in queue order. Read the blocks with find(). The first num_cached positions are there
+    // already: no push may touch their blocks.
     std::vector<RequestId> take_offers();
     // Decode: all KV is there. Returns the first token as what the sequence has gained, perhaps
-    // already finished; an error where the id holds no offer (it was aborted).
-    Result<TokenOut> start_decode(RequestId id, int32_t first_token);
+    // already finished; an error where the id holds no offer (it was aborted). num_cached: of the
+    // prompt's tokens, those that the prefill replica had in its prefix cache.
+    Result<TokenOut> start_decode(RequestId id, int32_t first_token, int num_cached = 0);
+    // Decode: one of take_offers() whose tokens behind num_cached are at most max_tail_tokens() is
+    // not to be pushed but computed here: it is planned as a prefill, and goes on by itself. An
+    // error where the id holds no offer, or the tail is longer.
+    Status start_tail(RequestId id);
+    int max_tail_tokens() const { return std::max(options_.chunked_prefill_size, 0); }
+
+    // Forgets every cached prefix; false, and nothing is changed, while requests are known.
+    bool flush_cache();
 
     const Sequence* find(RequestId id) const;  // nullptr: unknown, or ended
-    Counts counts() const;
+    Counts counts() const;                     // O(1)
     bool idle() const;  // no request is known and no step is running
     const cache::KvBlocks& kv() const { return kv_; }
     // Tokens that the longest request may have, prompt and output.
-    int64_t max_request_tokens() const { return kv_.capacity() - kv_.page_size(); }
+    int64_t max_request_tokens() const;
 
   private:
     Sequence* get(RequestId id);
     bool step_runs() const { return planned_steps_ > ended_steps_; }
+    void set_state(Sequence& sequence, State state);
+    int num_in(State state) const { return num_in_state_[static_cast<size_t>(state)]; }
+
+    // waiting_order.cc
+    std::vector<Sequence*> waiting_order();
+    void match_waiting();
+    uint64_t beginning(const Sequence& sequence, int first, int end) const;
+    std::unordered_set<uint64_t> beginnings_under_way() const;
 
     // plan_prefill.cc
-    void plan_prefill(Plan& plan);
+    void plan_prefill(Plan& plan, int room);
+    bool admit(Plan& plan, Sequence& sequence, int& room, int64_t budget);
+    int chunk_of(const Plan& plan, int first, int end, int room) const;
     int64_t admission_budget() const;
     int64_t growth(const Sequence& sequence) const;
     void plan_chunk(Plan& plan, Sequence& sequence, int num_tokens);
 
     // plan_decode.cc
-    void plan_decode(Plan& plan);
+    bool plan_decode(Plan& plan);
+    std::vector<Sequence*> decode_batch() const;
     int decode_width(const Sequence& sequence) const;
     int blocks_wanted(const Sequence& sequence) const;
     bool make_room(Plan& plan, std::vector<Sequence*>& batch);
     void retract(Plan& plan, Sequence& sequence);
 
     // handover.cc
-    bool can_offer(const Sequence& sequence) const;
+    bool can_offer(Sequence& sequence, int64_t reserved) const;
+
+    // cached_prefix.cc
+    void take_cached_prefix(Sequence& sequence);
+    void give_back(Sequence& sequence);
+    void keep_prefix(Sequence& sequence);
+    void drop_replaced(Sequence& sequence);
 
     TokenOut gain(Sequence& sequence, std::span<const int32_t> tokens);
     FinishReason judge(const Sequence& sequence) const;
@@ -134,11 +180,15 @@ class Scheduler {
 
     SchedulerOptions options_;
     cache::KvBlocks kv_;
+    std::unique_ptr<cache::PrefixCache> cache_;  // null: turned off
     NewTokenRatio ratio_;
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<std::unique_ptr<Sequence>> ended_;  // until their blocks are free
     std::vector<Sequence*> queue_;    // waiting or queued: retracted first, then by order
     std::vector<Sequence*> running_;  // by their start
+    std::vector<Sequence*> offered_;  // decode
+    int num_in_state_[7] = {};        // [State]
+    uint64_t matched_at_[2] = {~uint64_t{0}, 0};  // what the cache held when match_waiting() looked
     uint64_t next_order_ = 1;
     uint64_t planned_steps_ = 0;
     uint64_t ended_steps_ = 0;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "request/request.h"
@@ -23,6 +25,8 @@ struct Sequence {
     SamplingParams sampling;
     bool hash_logits = false;
     int decode_replica = 0;
+    int priority = 0;
+    std::string cache_salt;
 
     // Prompt, then output: position p holds tokens[p]. While a step that samples for it runs, the
     // newest ones are not here yet (num_in_flight).
@@ -31,11 +35,20 @@ struct Sequence {
     int output_limit = 0;  // max_new_tokens, or less where the KV cache holds less
 
     int num_planned = 0;    // positions whose KV is present or comes with a planned step
+    int num_computed = 0;   // positions whose KV is present
     int prefill_end = 0;    // those below it are computed as prefill; set when it starts
     int num_in_flight = 0;  // tokens that running or planned steps will sample
-    int num_cached = 0;     // of the positions, those found in the prefix cache when it started
+    // Of the positions, those that the prefix cache held when it got its blocks: whole pages, less
+    // than all tokens. Their blocks, the first ones of `blocks`, are shared: nobody writes them.
+    // The first chunk of a prefill begins there.
+    int num_cached = 0;
+    int cached_prompt = 0;  // tokens of the prompt that were never computed: for the client
 
     std::vector<int32_t> blocks;  // block b: positions [b·page, (b+1)·page), on cp rank b mod cp
+    // Blocks of its own whose pages the prefix cache had got from another sequence meanwhile; held
+    // until step `replaced_step` has ended, on a prefill replica as long as `blocks`.
+    std::vector<std::pair<int, int32_t>> replaced;  // cp rank, block
+    uint64_t replaced_step = 0;
 
     State state = State::kWaiting;
     bool retracted = false;  // comes before those that never ran
@@ -43,6 +56,9 @@ struct Sequence {
     bool announced = false;  // prefill: the offer was asked for; decode: the announcement came
     bool held = false;       // transfer may read or write its blocks: not to be freed
     uint64_t order = 0;      // of arrival; of announcement on decode
+    int num_overtaken = 0;   // by later ones, while it waited
+    int num_matched = -1;    // of its tokens, those in the prefix cache when the policy last looked
+    int32_t match_page = -1;  // the last page of that match
     uint64_t last_step = 0;  // newest planned step that uses it; 0: none
 
     int num_output() const { return static_cast<int>(tokens.size()) - num_prompt; }

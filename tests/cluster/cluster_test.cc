@@ -37,11 +37,11 @@ TEST(Cluster, Float32GivesEveryGoldenTokenSeparatedAndNot) {
 TEST(Cluster, SeparatedEqualsColocatedBitForBit) {
     std::vector<Outcome> colocated, separated;
     {
-        Cluster cluster({});
+        Cluster cluster({.settings = R"({"disable_radix_cache": true})"});
         colocated = cluster.run(golden_requests(true));
     }
     {
-        Cluster cluster({.toml = three_nodes()});
+        Cluster cluster({.toml = three_nodes(), .settings = R"({"disable_radix_cache": true})"});
         separated = cluster.run(golden_requests(true));
     }
     ASSERT_EQ(colocated.size(), separated.size());

@@ -1,4 +1,5 @@
-// No way of running a request changes a bit of its logits: compared are the tokens and a hash of the
+// No way of running a request changes a bit of its logits (the prefix cache apart, which
+// prefix_exactness_test.cc adds): compared are the tokens and a hash of the
 // logits' bits at every position, of greedy, long and sampled requests. Planted faults show that the
 // comparison sees what it is there to see.
 #include <gtest/gtest.h>
@@ -41,7 +42,8 @@ struct Way {
 
 ClusterSpec spec_of(const Way& way, int page_size) {
     ClusterSpec spec;
-    std::string settings = fmt::format(R"({{"page_size": {}, "chunked_prefill_size": {})", page_size, way.chunk);
+    std::string settings = fmt::format(R"({{"page_size": {}, "chunked_prefill_size": {}, "disable_radix_cache": true)",
+                                       page_size, way.chunk);
     if (way.tiny_pool) {
         settings += fmt::format(R"(, "max_total_tokens": {}, "schedule_conservativeness": 0.02)", 12 * page_size);
     }
@@ -127,7 +129,8 @@ TEST(ExactnessTest, WhatDecodeRetractsGoesOnWithTheSameBits) {
     std::vector<Outcome> outcomes[2];
     for (const bool small : {false, true}) {
         Cluster cluster({.toml = three_nodes(),
-                         .settings = small ? R"({"page_size": 64, "max_total_tokens": 2304})" : "{}"});
+                         .settings = small ? R"({"disable_radix_cache": true, "max_total_tokens": 2304})"
+                                           : R"({"disable_radix_cache": true})"});
         outcomes[small] = cluster.run(requests);
         EXPECT_EQ(cluster.metric("sglang:num_retracted_requests_total") > 0, small);
         cluster.expect_idle();

@@ -1,0 +1,54 @@
+// What a sequence gets from the prefix cache when it gets its blocks, and what it leaves there.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/fault.h"
+#include "schedule/scheduler.h"
+
+namespace aerie::schedule {
+
+// The blocks of its longest cached prefix. At least its last token is computed: its logits are
+// needed.
+void Scheduler::take_cached_prefix(Sequence& sequence) {
+    sequence.num_cached = 0;
+    if (cache_) {
+        const std::span<const int32_t> tokens(sequence.tokens);
+        sequence.num_cached = cache_->acquire(sequence.cache_salt, tokens.first(tokens.size() - 1),
+                                              sequence.blocks);
+        if (fault_planted(Fault::kMatchTooLong)) [[unlikely]] {
+            const int longer = sequence.num_cached + kv_.page_size();
+            if (longer < static_cast<int>(tokens.size())) sequence.num_cached = longer;
+        }
+    }
+    sequence.num_planned = sequence.num_computed = sequence.num_cached;
+}
+
+// It does not start after all.
+void Scheduler::give_back(Sequence& sequence) {
+    kv_.release(sequence.blocks);
+    sequence.num_cached = sequence.num_planned = sequence.num_computed = 0;
+}
+
+// The whole pages that it has computed are in the prefix cache from now on.
+void Scheduler::keep_prefix(Sequence& sequence) {
+    if (!cache_) return;
+    cache_->insert(sequence.cache_salt,
+                   std::span(sequence.tokens).first(sequence.num_computed), sequence.blocks,
+                   &sequence.replaced);
+    sequence.replaced_step = sequence.last_step;
+    drop_replaced(sequence);
+}
+
+void Scheduler::drop_replaced(Sequence& sequence) {
+    if (sequence.replaced.empty() || sequence.held || sequence.replaced_step > ended_steps_) return;
+    for (const auto& [rank, block] : sequence.replaced) kv_.release(rank, block);
+    sequence.replaced.clear();
+}
+
+bool Scheduler::flush_cache() {
+    if (!idle()) return false;
+    if (cache_) cache_->flush();
+    return true;
+}
+
+}  // namespace aerie::schedule
