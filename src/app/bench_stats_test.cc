@@ -67,6 +67,14 @@ TEST(Summary, CountsTokensOfAllAndTimesOfWholeAnswers) {
     EXPECT_NEAR(summary.steady_output_tokens_per_s, 10, 1e-9);
 }
 
+TEST(Summary, PromptTokensThatWereCachedAreNotComputed) {
+    LoadResult result;
+    result.requests = {record(0, {{0.5, 1}}, 1), record(0, {{0.5, 1}}, 1)};
+    result.requests[1].num_cached = 64;
+    const LoadShape shape{.requests = 2, .prompt_len = 10, .num_prefixes = 1, .prefix_len = 70};
+    EXPECT_DOUBLE_EQ(summarize(result, shape).computed_prompt_tokens, 160 - 64);
+}
+
 TEST(Summary, WithoutAnyAnswerIsAllDashes) {
     LoadResult result;
     result.requests = {record(0, {}, 0)};

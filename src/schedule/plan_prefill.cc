@@ -43,8 +43,9 @@ int Scheduler::chunk_of(const Plan& plan, int first, int end, int room) const {
     return chunked ? std::max((first + room) / page * page - first, 0) : 0;
 }
 
-// room: new tokens that the step may still take.
-void Scheduler::plan_prefill(Plan& plan, int room) {
+// room: new tokens that the step may still take. admits: others than those that run may start; not
+// where the running ones need what is free.
+void Scheduler::plan_prefill(Plan& plan, int room, bool admits) {
     for (Sequence* sequence : running_) {  // the one that was cut goes on
         if (!sequence->prefilling()) continue;
         const int num_tokens =
@@ -54,8 +55,7 @@ void Scheduler::plan_prefill(Plan& plan, int room) {
         if (sequence->prefilling()) return;
         room -= num_tokens;
     }
-    // Whoever was retracted now needs what is free; a decode replica starts what has its KV.
-    if (options_.flavour == Flavour::kDecode || !plan.retracted.empty() || queue_.empty()) return;
+    if (!admits || options_.flavour == Flavour::kDecode || queue_.empty()) return;
     if (room <= 0 || static_cast<int>(running_.size()) >= options_.max_running_requests) return;
 
     // Those admitted now will count with all their growth, those that run with its likely part.

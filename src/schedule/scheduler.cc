@@ -17,6 +17,13 @@ Scheduler::Scheduler(const SchedulerOptions& options)
 
 Scheduler::~Scheduler() = default;
 
+void Scheduler::abort(RequestId id) {
+    if (Sequence* sequence = get(id)) {
+        end(*sequence);
+        sweep();
+    }
+}
+
 Status Scheduler::add(const Request& request, int num_output) {
     if (sequences_.contains(request.id)) return error("request {} is known already", request.id);
     const auto num_tokens = static_cast<int64_t>(request.prompt.size());
@@ -80,13 +87,6 @@ void Scheduler::enqueue(Sequence& sequence) {
     queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), &sequence, before), &sequence);
 }
 
-void Scheduler::abort(RequestId id) {
-    if (Sequence* sequence = get(id)) {
-        end(*sequence);
-        sweep();
-    }
-}
-
 Plan Scheduler::plan() {
     Plan plan;
     if (options_.num_drafts > 0 && step_runs()) return plan;
@@ -94,13 +94,16 @@ Plan Scheduler::plan() {
     plan.step = planned_steps_ + 1;
     const bool chunked = options_.chunked_prefill_size > 0;
     const int room = chunked ? options_.chunked_prefill_size : options_.max_prefill_tokens;
+    const bool decodes = options_.flavour != Flavour::kPrefill;
     int num_rows = 0;  // of the running requests' next tokens
-    for (const Sequence* sequence : decode_batch()) num_rows += decode_width(*sequence);
-    if (options_.mixed_chunks && chunked && num_rows + kv_.page_size() <= room) {
-        if (plan_decode(plan)) plan_prefill(plan, room - num_rows);
+    if (decodes)
+        for (const Sequence* sequence : decode_batch()) num_rows += decode_width(*sequence);
+    if (decodes && options_.mixed_chunks && chunked && num_rows + kv_.page_size() <= room) {
+        const bool fits = plan_decode(plan);
+        plan_prefill(plan, room - num_rows, fits && plan.retracted.empty());
     } else {
-        plan_prefill(plan, room);
-        if (options_.flavour != Flavour::kPrefill && plan.empty()) plan_decode(plan);
+        plan_prefill(plan, room, true);
+        if (decodes && plan.empty()) plan_decode(plan);
     }
     if (plan.empty())
         plan.step = 0;

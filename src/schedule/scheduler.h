@@ -148,7 +148,7 @@ class Scheduler {
     std::unordered_set<uint64_t> beginnings_under_way() const;
 
     // plan_prefill.cc
-    void plan_prefill(Plan& plan, int room);
+    void plan_prefill(Plan& plan, int room, bool admits);
     bool admit(Plan& plan, Sequence& sequence, int& room, int64_t budget);
     int chunk_of(const Plan& plan, int first, int end, int room) const;
     int64_t admission_budget() const;

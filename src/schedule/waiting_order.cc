@@ -34,6 +34,7 @@ std::vector<int> number_pages(const cache::PrefixCache& cache,
 
 std::vector<Sequence*> Scheduler::waiting_order() {
     const Policy policy = options_.policy.policy;
+    if (policy == Policy::kFcfs) return queue_;  // it stands in this order
     std::vector<Waiting> view;
     std::vector<int> parents;
     const bool matched = cache_ && reads_cache(policy, queue_.size());

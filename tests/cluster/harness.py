@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+import uuid
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +138,9 @@ class Server:
         return body["choices"][0]["token_ids"]
 
     def hashes(self, prompt, max_tokens=64, **fields):
-        """(token ids, hashes of the logits at every position)"""
+        """(token ids, hashes of the logits at every position). The salt of its own keeps it from
+        finding a prefix in the cache, which would have no hashes."""
+        fields = {"cache_salt": uuid.uuid4().hex} | fields
         status, body = self.ask(prompt, max_tokens, logits_hash=True, **fields)
         assert status == 200, f"{status} {body}\n{self.tail()}"
         choice = body["choices"][0]

@@ -50,8 +50,8 @@ def test_shipped_configurations_start_and_answer(tmp_path, name):
 def test_separation_is_real(tmp_path):
     with Server(write_pair(tmp_path)) as server:
         prompts = [case["prompt_ids"] for case in SHORT + LONG]
-        for prompt in prompts:
-            server.tokens(prompt, 4, ignore_eos=True)
+        for i, prompt in enumerate(prompts):
+            server.tokens(prompt, 4, ignore_eos=True, cache_salt=str(i))
         # 576 values of 2 bytes for each prompt token and each of the 6 layers, once.
         assert server.metric("sglang:ae_sep_kv_transfer_bytes") == sum(map(len, prompts)) * 1152 * 6
         assert server.metric("sglang:ae_sep_active_transfer_count") == len(prompts)
@@ -190,6 +190,59 @@ def test_random_cancels_under_pressure(tmp_path):
         assert all(r is not False for r in results)
         assert any(r is None for r in results) and any(r for r in results)
         server.idle()
+
+
+@pytest.mark.parametrize("separated", [True, False])
+def test_what_can_never_fit_fails_alone_with_the_numbers(tmp_path, separated):
+    pair = write_pair(tmp_path, separated=separated,
+                      settings={"max_total_tokens": 640, "page_size": 64})
+    with Server(pair) as server:
+        def ask(case):
+            return server.ask(case["prompt_ids"], len(case["output_ids"]))
+        too_long = max(LONG, key=lambda case: len(case["prompt_ids"]))
+        replies = server.many(ask, [*SHORT[:8], too_long, *SHORT[8:]])
+        status, body = replies.pop(8)
+        assert status == 400, body
+        assert f"({len(too_long['prompt_ids'])} tokens)" in body["message"]
+        assert "576 tokens" in body["message"], body
+        assert [status for status, _ in replies] == [200] * len(SHORT)
+        # One that fits and asks for more than there is ends where the cache ends.
+        tokens = server.tokens(SHORT[0]["prompt_ids"], 2000, ignore_eos=True)
+        assert len(SHORT[0]["prompt_ids"]) + len(tokens) == 576
+        server.idle()
+
+
+def test_prefixes_are_cached_and_flushed(tmp_path):
+    pair = write_pair(tmp_path, separated=False, settings={"schedule_policy": "lpm"})
+    with Server(pair) as server:
+        prompt = max(LONG, key=lambda case: len(case["prompt_ids"]))["prompt_ids"]
+
+        def cached(**fields):
+            status, body = server.ask(prompt, 4, **fields)
+            assert status == 200, body
+            return body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        pages = (len(prompt) - 1) // 64 * 64
+        assert cached() == 0
+        assert cached() == pages
+        assert cached(cache_salt="other") == 0
+        assert server.metric("sglang:cached_tokens_total") == pages
+        server.idle()
+        assert server.metric("sglang:kv_evictable_tokens") >= 2 * pages
+        assert f"#cached-token: {pages}" in server.output()
+        status, text = server.request("POST", "/flush_cache")
+        assert status == 200, text
+        assert cached() == 0
+        # Three choices of one prompt, and of three that begin alike, compute it once.
+        status, body = server.ask(prompt[:1000], 4, n=3, cache_salt="choices")
+        assert status == 200, body
+        assert server.metric("sglang:cached_tokens_total") == pages + 2 * (999 // 64 * 64)
+        running = server.pool.submit(server.tokens, SHORT[0]["prompt_ids"], 400, ignore_eos=True)
+        while server.metric("sglang:num_running_reqs") == 0:
+            time.sleep(0.01)
+        status, text = server.get("/flush_cache")
+        assert status == 400 and "1 requests are in flight" in text
+        running.result()
 
 
 def test_two_by_two_replicas_with_room_for_two_each(tmp_path, capsys):
