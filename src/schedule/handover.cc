@@ -84,7 +84,7 @@ std::vector<RequestId> Scheduler::take_offers() {
         const auto num_taken = running_.size() + offered_.size();
         if (static_cast<int>(num_taken) >= options_.max_running_requests) break;
         take_cached_prefix(sequence);
-        if (!can_offer(sequence, reserved)) {
+        if (!can_offer(sequence, reserved) && !fits_alone(sequence)) {
             give_back(sequence);
             break;
         }

@@ -82,12 +82,23 @@ void Scheduler::plan_prefill(Plan& plan, int room, bool admits) {
     }
 }
 
+// With cp, free tokens are counted by the fullest rank, and a cached prefix may fill the ranks
+// unevenly; what runs alone fits whatever is cached of it.
+bool Scheduler::fits_alone(const Sequence& sequence) const {
+    if (!running_.empty() || !offered_.empty()) return false;
+    cache::KvBlocks::Demand demand = kv_.no_demand();
+    demand.add(static_cast<int>(sequence.blocks.size()),
+               kv_.blocks_for(static_cast<int64_t>(sequence.tokens.size())));
+    return kv_.fits(demand);
+}
+
 // The sequence holds its cached prefix. False where the rest does not fit.
 bool Scheduler::admit(Plan& plan, Sequence& sequence, int& room, int64_t budget) {
     const int num_tokens = static_cast<int>(sequence.tokens.size());
     const int now = chunk_of(plan, sequence.num_cached, num_tokens, room);
     const int64_t uncached = num_tokens - sequence.num_cached;
-    if (now == 0 || uncached + growth(sequence) + kv_.page_size() > budget) return false;
+    if (now == 0) return false;
+    if (uncached + growth(sequence) + kv_.page_size() > budget && !fits_alone(sequence)) return false;
     CHECK(kv_.extend(sequence.blocks, kv_.blocks_for(num_tokens)), "{} tokens, {} free", num_tokens,
           kv_.free_tokens());
     std::erase(queue_, &sequence);

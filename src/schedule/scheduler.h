@@ -151,6 +151,7 @@ class Scheduler {
     void plan_prefill(Plan& plan, int room, bool admits);
     bool admit(Plan& plan, Sequence& sequence, int& room, int64_t budget);
     int chunk_of(const Plan& plan, int first, int end, int room) const;
+    bool fits_alone(const Sequence& sequence) const;
     int64_t admission_budget() const;
     int64_t growth(const Sequence& sequence) const;
     void plan_chunk(Plan& plan, Sequence& sequence, int num_tokens);
