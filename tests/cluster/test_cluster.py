@@ -213,7 +213,7 @@ def test_what_can_never_fit_fails_alone_with_the_numbers(tmp_path, separated):
 
 
 def test_prefixes_are_cached_and_flushed(tmp_path):
-    pair = write_pair(tmp_path, separated=False, settings={"schedule_policy": "lpm"})
+    pair = write_pair(tmp_path, separated=False, nodes=1, settings={"schedule_policy": "lpm"})
     with Server(pair) as server:
         prompt = max(LONG, key=lambda case: len(case["prompt_ids"]))["prompt_ids"]
 
