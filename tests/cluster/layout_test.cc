@@ -43,7 +43,8 @@ std::vector<Request> requests() {
 
 std::string settings(const Layout& prefill, int dp) {
     return fmt::format(R"({{"page_size": {}, "chunked_prefill_size": {}, "tp_size": {}, "cp_size": {},
-                           "dp_size": {}, "max_total_tokens": 4096}})",
+                           "dp_size": {}, "max_total_tokens": 4096,
+                           "disable_radix_cache": true}})",
                        kPage, 3 * kPage, prefill.tp, prefill.cp, dp);
 }
 
