@@ -178,19 +178,6 @@ TEST_F(FrontendTest, AbortRequestEndsACallByItsName) {
     EXPECT_EQ(post("/abort_request", R"({"rid":5})").status, 400);
 }
 
-TEST_F(FrontendTest, TheCacheIsFlushedBetweenRequests) {
-    start([](const Request&) { return endless("text"); });
-    EXPECT_EQ(get("/flush_cache").status, 200);
-    EXPECT_EQ(post("/flush_cache", "").status, 200);
-    EXPECT_EQ(engine_->num_flushes(), 2);
-    http::TestClient running(frontend_->port());
-    running.send(http::TestClient::post_text("/v1/chat/completions", chat_body()));
-    ASSERT_TRUE(engine_->wait_requests(1));
-    const auto refused = post("/flush_cache", "");
-    EXPECT_EQ(refused.status, 400);
-    EXPECT_THAT(message(json(refused)), HasSubstr("1 requests are in flight"));
-}
-
 TEST_F(FrontendTest, TheQueueHasALimit) {
     FrontendOptions options;
     options.max_running_requests = 2;
