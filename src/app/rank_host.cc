@@ -105,9 +105,13 @@ Status RankHost::load_replicas() {
 Status RankHost::load_replica(Replica& replica) {
     const AttentionReplica& place = replica.place;
     const cache::KvBlocksOptions kv = kv_blocks_options(place);
+    const auto make_pool = [&](int num_blocks) {
+        return std::make_unique<KvPool>(model().num_hidden_layers, num_blocks, kv.page_size,
+                                        model().latent_dim(), compute());
+    };
     for (int c = 0; c < place.cp_size; ++c) {
-        replica.pools.push_back(std::make_unique<KvPool>(model().num_hidden_layers, kv.num_blocks,
-                                                         kv.page_size, model().latent_dim(), compute()));
+        replica.pools.push_back(make_pool(kv.num_blocks));
+        replica.host_pools.push_back(kv.num_host_slots > 0 ? make_pool(kv.num_host_slots) : nullptr);
     }
     Stream stream(options_.pool);
     for (int t = 0; t < place.tp_size; ++t) {
@@ -167,6 +171,8 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                               .tile_rows = tile_rows()});
     if (!made) return made.error();
     rank.model = *std::move(made);
+    rank.pool = replica.pools[place.cp].get();
+    rank.host_pool = replica.host_pools[place.cp].get();
     return rank;
 }
 
@@ -211,11 +217,13 @@ std::unique_ptr<engine::KvHandoff> RankHost::make_handoff(Replica& replica,
                                                                       .notify = notify,
                                                                       .metrics = metrics});
         case Role::kDecode:
-            return engine::make_decode_handoff(leader->scheduler(), {.replica = replica.place.dp_rank,
-                                                                     .fabric = options_.fabric,
-                                                                     .prefill = std::move(prefill),
-                                                                     .pools = std::move(pools),
-                                                                     .notify = notify});
+            return engine::make_decode_handoff(leader->scheduler(),
+                                               {.replica = replica.place.dp_rank,
+                                                .fabric = options_.fabric,
+                                                .prefill = std::move(prefill),
+                                                .pools = std::move(pools),
+                                                .notify = notify},
+                                               [leader] { leader->copy_kv(); });
         default: return engine::make_unified_handoff(leader->scheduler());
     }
 }

@@ -47,7 +47,8 @@ class RankHost final : public control::HostRuntime {
   private:
     struct Replica {
         AttentionReplica place;
-        std::vector<std::unique_ptr<KvPool>> pools;  // [cp]
+        std::vector<std::unique_ptr<KvPool>> pools;       // [cp]
+        std::vector<std::unique_ptr<KvPool>> host_pools;  // [cp], null without hicache_size_gb
         std::vector<std::unique_ptr<model::AttentionWeights>> weights;  // [tp]
         std::unique_ptr<engine::Team> team;
         std::unique_ptr<engine::Leader> leader;

@@ -69,7 +69,8 @@ cache::KvBlocksOptions RankHost::kv_blocks_options(const AttentionReplica& repli
     const KvSizing& sizing = options_.loaded->memory.replicas[replica.replica];
     return {.num_blocks = (sizing.num_blocks + replica.cp_size - 1) / replica.cp_size,
             .page_size = config().settings.page_size,
-            .cp = replica.cp_size};
+            .cp = replica.cp_size,
+            .num_host_slots = sizing.num_host_blocks / replica.cp_size};
 }
 
 schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& replica) const {

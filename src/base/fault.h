@@ -16,6 +16,7 @@ enum class Fault : int {
     kCombineLost,     // the rows of one expert rank are not added in one layer
     kKvBlocksSwapped, // the first two KV blocks of a request, with cp on two ranks, are swapped
     kRoundingMoved,   // the sum of one layer's experts is rounded before it is added
+    kHostPageZeroed,  // one layer of a page that moves to host memory is zeroed
     kMatchTooLong,    // the prefix cache is believed to hold one page more than it does
 };
 
@@ -32,9 +33,11 @@ inline Result<Fault> parse_fault(std::string_view name) {
     if (name == "kv_blocks_swapped") return Fault::kKvBlocksSwapped;
     if (name == "combine_lost") return Fault::kCombineLost;
     if (name == "rounding_moved") return Fault::kRoundingMoved;
+    if (name == "host_page_zeroed") return Fault::kHostPageZeroed;
     if (name == "match_too_long") return Fault::kMatchTooLong;
     return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
-                 "kv_blocks_swapped, combine_lost, rounding_moved or match_too_long", name);
+                 "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed or "
+                 "match_too_long", name);
 }
 
 }  // namespace aerie

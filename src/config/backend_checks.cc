@@ -113,9 +113,14 @@ void check_features(Config& config, CheckContext& c) {
         if (!c.sources.given("", key)) continue;
         c.warn("{}: it is not built; answers are plain text", c.say("", key));
     }
-    if (s.hicache_size_gb > 0 || !s.hicache_path.empty()) {
-        c.warn("{} and {}: the outer tiers of the radix cache are not built; they are not used",
-               c.say("", "hicache_size_gb"), c.say("", "hicache_path"));
+    if (!s.hicache_path.empty()) {
+        c.warn("{}: the file tier of the radix cache is not built; evicted KV is kept in host "
+               "memory only",
+               c.say("", "hicache_path"));
+    }
+    if (s.disable_radix_cache && s.hicache_size_gb > 0) {
+        c.warn("{}: it plays no part with {}", c.say("", "hicache_size_gb"),
+               c.say("", "disable_radix_cache"));
     }
 }
 

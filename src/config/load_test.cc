@@ -182,13 +182,13 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
 
 TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
-        load({"--enable-mtp", "--hicache-size", "4", "--kv-transfer", "active_passive",
+        load({"--enable-mtp", "--hicache-path", "/tmp", "--kv-transfer", "active_passive",
               "--kv-lease-s", "5", "--tool-call-parser", "deepseekv3", "--reasoning-parser",
               "deepseek-r1"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
     for (const char* text : {"drafting is not built",
-                             "tiers of the radix cache are not built",
+                             "the file tier of the radix cache is not built",
                              "the passive transfer, which is not built", "tool_call_parser",
                              "reasoning_parser"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));

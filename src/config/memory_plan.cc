@@ -183,7 +183,7 @@ class Planner {
     int64_t budget(const CardMemory& at) const {
         const int64_t room =
             activations_limit(at) ? plan_.card_memory - at.activations : within_fraction();
-        return std::max<int64_t>(0, room - at.attention_weights - at.expert_weights);
+        return std::max<int64_t>(0, room - at.attention_weights - at.expert_weights - at.host_kv);
     }
 
     // How many tokens memory holds, with the numbers.
@@ -195,13 +195,34 @@ class Planner {
                               format_bytes(plan_.card_memory - within_fraction()),
                               config_.settings.mem_fraction_static);
         return fmt::format("memory holds {} tokens of {}: {} on each of {} cards, which have {} less "
-                           "{} and weights {}",
+                           "{} and weights {}{}",
                            tokens, format_bytes(per_token_), format_bytes(budget(at)),
                            replica.ranks.size(), format_bytes(plan_.card_memory), limit,
-                           format_bytes(at.attention_weights + at.expert_weights));
+                           format_bytes(at.attention_weights + at.expert_weights),
+                           at.host_kv == 0 ? std::string()
+                                           : fmt::format(" and hicache_size_gb {:g}",
+                                                         config_.settings.hicache_size_gb));
+    }
+
+    // Pages of hicache_size_gb, over all cp ranks; on a CPU it is taken from the cards' memory.
+    int size_host(const AttentionReplica& replica) {
+        const int64_t block_bytes = per_token_ * config_.settings.page_size;
+        if (config_.settings.disable_radix_cache || block_bytes == 0) return 0;
+        const double num_blocks =
+            std::min(config_.settings.hicache_size_gb * 1e9 / static_cast<double>(block_bytes),
+                     INT32_MAX / 2.0);
+        const int per_cp_rank = static_cast<int>(num_blocks) / replica.cp_size;
+        if (cpu()) {
+            for (int rank : replica.ranks)
+                card(placement_.attention[rank]).host_kv +=
+                    per_cp_rank * block_bytes / replica.tp_size;
+        }
+        return per_cp_rank * replica.cp_size;
     }
 
     void size_replica(const AttentionReplica& replica) {
+        KvSizing sizing;
+        sizing.num_host_blocks = size_host(replica);
         const CardMemory* fullest = nullptr;
         int64_t sum = 0;
         for (int rank : replica.ranks) {
@@ -224,7 +245,6 @@ class Planner {
                                  "given; {}", kLongestSequencesCpu, context, reason);
         }
         const int page = config_.settings.page_size;
-        KvSizing sizing;
         sizing.num_blocks = static_cast<int>(std::min<int64_t>(tokens / page, INT32_MAX / 2));
         sizing.max_total_num_tokens = int64_t{sizing.num_blocks} * page;
         sizing.max_running_requests =

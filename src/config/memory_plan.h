@@ -16,14 +16,18 @@ struct CardMemory {
     int node, card;
     int64_t attention_weights = 0, expert_weights = 0;  // bytes
     int64_t kv = 0;                                     // bytes of KV pool
+    int64_t host_kv = 0;  // bytes of evicted KV, where host memory is the card's (on a CPU)
     int64_t activations = 0;                            // bytes: step buffers and mailboxes
-    int64_t used() const { return attention_weights + expert_weights + kv + activations; }
+    int64_t used() const {
+        return attention_weights + expert_weights + kv + host_kv + activations;
+    }
 };
 
 // One replica's pool and batch.
 struct KvSizing {
     int64_t max_total_num_tokens = 0;  // a multiple of page_size
     int num_blocks = 0;                // blocks of page_size tokens, over all cp ranks
+    int num_host_blocks = 0;           // of host memory, over all cp ranks
     int max_running_requests = 0;
     std::string reason;                // which setting or memory limits the tokens, with the numbers
 };

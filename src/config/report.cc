@@ -142,11 +142,11 @@ std::string placement_table(const LoadedConfig& loaded) {
 
 std::string memory_table(const LoadedConfig& loaded) {
     std::vector<std::vector<std::string>> rows = {
-        {"node", "cards", "attention weights", "expert weights", "KV", "activations", "sum"}};
+        {"node", "cards", "attention weights", "expert weights", "KV", "KV evicted", "activations", "sum"}};
     const auto& cards = loaded.memory.cards;
     const auto same = [](const CardMemory& a, const CardMemory& b) {
         return a.node == b.node && a.attention_weights == b.attention_weights &&
-               a.expert_weights == b.expert_weights && a.kv == b.kv &&
+               a.expert_weights == b.expert_weights && a.kv == b.kv && a.host_kv == b.host_kv &&
                a.activations == b.activations;
     };
     for (size_t i = 0; i < cards.size();) {
@@ -155,8 +155,8 @@ std::string memory_table(const LoadedConfig& loaded) {
         while (i < cards.size() && same(cards[i], first)) alike.push_back(cards[i++].card);
         rows.push_back({loaded.config.node_name(first.node), ranges(alike),
                         format_bytes(first.attention_weights), format_bytes(first.expert_weights),
-                        format_bytes(first.kv), format_bytes(first.activations),
-                        format_bytes(first.used())});
+                        format_bytes(first.kv), format_bytes(first.host_kv),
+                        format_bytes(first.activations), format_bytes(first.used())});
     }
     return fmt::format("memory a card, of {}\n{}", format_bytes(loaded.memory.card_memory),
                        table(rows));
@@ -233,6 +233,7 @@ Json memory_to_json(const MemoryPlan& memory) {
                             .set("attention_weights", card.attention_weights)
                             .set("expert_weights", card.expert_weights)
                             .set("kv", card.kv)
+                            .set("host_kv", card.host_kv)
                             .set("activations", card.activations));
     }
     return Json::object()

@@ -122,7 +122,9 @@ std::vector<ConfigKey> settings_rows() {
              .unset = "auto"}),
         row<FIELD(settings.hicache_size_gb)>(
             "", "hicache_size_gb",
-            {.meaning = "host-memory tier of the radix cache", .max = 1e6, .unit = "GB"}),
+            {.meaning = "host memory of each replica for evicted KV that is kept for reuse",
+             .max = 1e6,
+             .unit = "GB"}),
         row<FIELD(settings.hicache_path)>(
             "", "hicache_path",
             {.meaning = "folder of the file tier of the radix cache", .unset = "none"}),

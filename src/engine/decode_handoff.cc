@@ -15,8 +15,9 @@ constexpr size_t kMaxEarly = 4096;
 // reserved for it. Only this side talks to the client.
 class DecodeHandoff final : public KvHandoff {
   public:
-    DecodeHandoff(schedule::Scheduler& scheduler, transfer::DecodeSideOptions options)
-        : scheduler_(scheduler), pools_(options.pools), num_prefill_(options.prefill.size()),
+    DecodeHandoff(schedule::Scheduler& scheduler, transfer::DecodeSideOptions options,
+                  std::function<void()> copy_kv)
+        : scheduler_(scheduler), copy_kv_(std::move(copy_kv)), pools_(options.pools), num_prefill_(options.prefill.size()),
           prefill_nodes_(options.prefill), fabric_(options.fabric),
           side_(transfer::make_decode_side(std::move(options))) {}
 
@@ -126,7 +127,9 @@ class DecodeHandoff final : public KvHandoff {
     }
 
     void make_offers() {
-        for (const RequestId id : scheduler_.take_offers()) {
+        const std::vector<RequestId> offers = scheduler_.take_offers();
+        copy_kv_();
+        for (const RequestId id : offers) {
             const schedule::Sequence* sequence = scheduler_.find(id);
             const auto known = requests_.find(id);
             if (sequence == nullptr || known == requests_.end()) continue;
@@ -230,6 +233,7 @@ class DecodeHandoff final : public KvHandoff {
     }
 
     schedule::Scheduler& scheduler_;
+    const std::function<void()> copy_kv_;
     const std::vector<transfer::Pool> pools_;
     const size_t num_prefill_;
     const std::vector<comm::Destination> prefill_nodes_;
@@ -245,8 +249,9 @@ class DecodeHandoff final : public KvHandoff {
 }  // namespace
 
 std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
-                                               transfer::DecodeSideOptions options) {
-    return std::make_unique<DecodeHandoff>(scheduler, std::move(options));
+                                               transfer::DecodeSideOptions options,
+                                               std::function<void()> copy_kv) {
+    return std::make_unique<DecodeHandoff>(scheduler, std::move(options), std::move(copy_kv));
 }
 
 }  // namespace aerie::engine

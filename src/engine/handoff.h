@@ -2,6 +2,7 @@
 // every role; what differs between a prefill, a decode and a unified replica is here. Leader thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,8 +38,10 @@ std::unique_ptr<KvHandoff> make_unified_handoff(schedule::Scheduler& scheduler);
 std::unique_ptr<KvHandoff> make_prefill_handoff(schedule::Scheduler& scheduler,
                                                 transfer::PrefillSideOptions options);
 
+// copy_kv: makes the scheduler's take_copies(); called before an offer lets a push into a block.
 // Test hook: damages the KV of a request that has arrived (plant_kv_fault()).
 std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
-                                               transfer::DecodeSideOptions options);
+                                               transfer::DecodeSideOptions options,
+                                               std::function<void()> copy_kv);
 
 }  // namespace aerie::engine

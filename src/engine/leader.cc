@@ -98,6 +98,7 @@ void Leader::flush_cache() {
 
 schedule::Plan Leader::plan() {
     schedule::Plan plan = scheduler_.plan();
+    copy_kv();  // before a transfer reads what the plan's requests have, or the step does
     handoff_->planned(plan, outbox_);
     if (!plan.retracted.empty()) {
         log_info("{}: KV cache pool is full. Retract requests. #retracted_reqs: {}, "
@@ -115,6 +116,10 @@ schedule::Plan Leader::plan() {
     }
     update_gauges(plan);
     return plan;
+}
+
+void Leader::copy_kv() {
+    if (const auto copies = scheduler_.take_copies(); !copies.empty()) team_.copy(copies);
 }
 
 // The plan as rows of tokens, and the pass of all ranks over them.

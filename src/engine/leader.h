@@ -42,6 +42,8 @@ class Leader {
     // How KV comes and goes; set before run(). It is made with scheduler() and may call wake().
     void set_handoff(std::unique_ptr<KvHandoff> handoff) { handoff_ = std::move(handoff); }
     schedule::Scheduler& scheduler() { return scheduler_; }
+    // The ranks make the copies that the scheduler has listed. Leader thread.
+    void copy_kv();
 
     void run();  // the loop, until stop()
 
@@ -91,6 +93,7 @@ class Leader {
 
     std::vector<std::pair<FlushCache, TimePoint>> flushes_;  // until when to wait for the last request
 
+    uint64_t told_device_hits_ = 0, told_host_hits_ = 0;  // of what the scheduler has counted
     int decode_steps_ = 0;
     int64_t tokens_in_window_ = 0;
     TimePoint window_begin_ = Clock::now();

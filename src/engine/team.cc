@@ -1,5 +1,10 @@
 #include "engine/team.h"
 
+#include <cstring>
+
+#include "base/check.h"
+#include "base/fault.h"
+
 namespace aerie::engine {
 namespace {
 
@@ -47,17 +52,27 @@ Status Team::forward(const model::StepInput& step, const std::function<void(int,
     step_ = &step;
     layer_done_ = &layer_done;
     failure_.clear();
-    num_ended_wanted_ += threads_.size();
-    if (!threads_.empty()) begin_.notify();
-    (void)run(0);
-    // A rank that fails aborts the group, and each wait in a step has a limit, so all come back.
-    for (uint64_t ended = ended_.value(); ended < num_ended_wanted_;) {
-        ended = ended_.wait(ended, after(1));
-    }
+    run_all();
     if (failure_.empty()) return {};
     group_->reset();
     for (Rank& rank : ranks_) rank.exchange->reset();
     return error("{}", failure_);
+}
+
+void Team::copy(std::span<const cache::KvCopy> copies) {
+    step_ = nullptr;
+    copies_ = copies;
+    run_all();
+}
+
+void Team::run_all() {
+    num_ended_wanted_ += threads_.size();
+    if (!threads_.empty()) begin_.notify();
+    run(0);
+    // A rank that fails aborts the group, and each wait in a step has a limit, so all come back.
+    for (uint64_t ended = ended_.value(); ended < num_ended_wanted_;) {
+        ended = ended_.wait(ended, after(1));
+    }
 }
 
 void Team::follow(int rank) {
@@ -67,24 +82,43 @@ void Team::follow(int rank) {
         if (stopping_) return;
         if (now == seen) continue;
         seen = now;
-        (void)run(rank);
+        run(rank);
         ended_.notify();
     }
 }
 
-Status Team::run(int rank) {
+void Team::run(int rank) { step_ == nullptr ? copy_on(rank) : forward_on(rank); }
+
+void Team::forward_on(int rank) {
     Rank& self = ranks_[rank];
     const int last = static_cast<int>(step_->microbatch_begin.size()) - 1;
     StepObserver observer(*layer_done_, self.place, last,
                           step_->phase == Phase::kDecode ? metrics_.forward_time_decode
                                                          : metrics_.forward_time_prefill);
-    Status status = self.model->forward(*step_, &observer);
-    if (!status) {
-        group_->abort(status.message());
-        std::lock_guard lock(failure_mutex_);
-        if (failure_.empty()) failure_ = status.message();
+    const Status status = self.model->forward(*step_, &observer);
+    if (status) return;
+    group_->abort(status.message());
+    std::lock_guard lock(failure_mutex_);
+    if (failure_.empty()) failure_ = status.message();
+}
+
+void Team::copy_on(int rank) {
+    const Rank& self = ranks_[rank];
+    if (self.place.tp != 0) return;
+    for (const cache::KvCopy& copy : copies_) {
+        if (copy.cp_rank != self.place.cp) continue;
+        CHECK(self.host_pool != nullptr, "cp rank {} has no host memory", copy.cp_rank);
+        for (int layer = 0; layer < self.pool->num_layers(); ++layer) {
+            std::byte* block = self.pool->block(layer, copy.block);
+            std::byte* slot = self.host_pool->block(layer, copy.slot);
+            if (copy.to_host)
+                std::memcpy(slot, block, self.pool->block_bytes());
+            else
+                std::memcpy(block, slot, self.pool->block_bytes());
+        }
+        if (copy.to_host && fault_planted(Fault::kHostPageZeroed)) [[unlikely]]
+            std::memset(self.host_pool->block(0, copy.slot), 0, self.pool->block_bytes());
     }
-    return status;
 }
 
 }  // namespace aerie::engine

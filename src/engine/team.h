@@ -6,11 +6,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/thread.h"
+#include "cache/prefix_cache.h"
 #include "comm/group.h"
 #include "exchange/attention_side.h"
 #include "metrics/components.h"
@@ -25,6 +27,9 @@ class Team {
         std::unique_ptr<Stream> stream;
         std::unique_ptr<exchange::AttentionSide> exchange;
         std::unique_ptr<model::AttentionRank> model;  // uses the two above
+        // Of the cp rank, shared by its tp ranks; tp 0 copies between them.
+        KvPool* pool = nullptr;
+        KvPool* host_pool = nullptr;  // may be null where nothing is copied
     };
     // ranks: by RankPlaceInReplica::index(). The leader's times go to `metrics`.
     Team(std::string name, std::vector<Rank> ranks, std::unique_ptr<comm::Group> group,
@@ -35,19 +40,25 @@ class Team {
     // each cp rank's tp 0 when all microbatches of a layer are through. After an error the team is
     // whole again: the next step may run.
     Status forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done);
+    // Leader thread. Each cp rank makes its copies, in their order; all are made when it returns.
+    void copy(std::span<const cache::KvCopy> copies);
     // Of the last step: f32 [logits_rows, vocab]; valid until the next.
     ConstView logits() const { return ranks_.front().model->logits(); }
 
   private:
+    void run_all();
     void follow(int rank);
-    Status run(int rank);
+    void run(int rank);
+    void forward_on(int rank);
+    void copy_on(int rank);
 
     const std::string name_;
     std::vector<Rank> ranks_;
     std::unique_ptr<comm::Group> group_;
     const metrics::AttentionMetrics metrics_;
 
-    const model::StepInput* step_ = nullptr;
+    const model::StepInput* step_ = nullptr;  // null: copies_ is to be done
+    std::span<const cache::KvCopy> copies_;
     const std::function<void(int, int)>* layer_done_ = nullptr;
     Event begin_;                     // one more for each step
     Event ended_;                     // one more for each follower that has ended a step

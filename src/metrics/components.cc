@@ -39,6 +39,11 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     kv_evictable_tokens = registry.gauge(metric("sglang:kv_evictable_tokens"), labels);
     gen_throughput = registry.gauge(metric("sglang:gen_throughput"), labels);
     cache_hit_rate = registry.gauge(metric("sglang:cache_hit_rate"), labels);
+    device_hit_tokens =
+        registry.counter(metric("sglang:ae_sep_prefix_hit_tokens"), with("tier", "device"));
+    host_hit_tokens =
+        registry.counter(metric("sglang:ae_sep_prefix_hit_tokens"), with("tier", "host"));
+    prefix_host_tokens = registry.gauge(metric("sglang:ae_sep_prefix_host_tokens"), labels);
     new_token_ratio = registry.gauge(metric("sglang:new_token_ratio"), labels);
     num_retracted_reqs = registry.gauge(metric("sglang:num_retracted_reqs"), labels);
     num_retracted_requests =

@@ -44,6 +44,9 @@ struct AttentionMetrics {
     Gauge kv_evictable_tokens;
     Gauge gen_throughput;
     Gauge cache_hit_rate;
+    Counter device_hit_tokens;  // ae_sep_prefix_hit_tokens
+    Counter host_hit_tokens;
+    Gauge prefix_host_tokens;
     Gauge new_token_ratio;
     Gauge num_retracted_reqs;
     Counter num_retracted_requests;

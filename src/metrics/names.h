@@ -111,6 +111,11 @@ inline constexpr Metric kMetrics[] = {
      "Part of the last prefill batch's prompt tokens that was cached.",
      {},
      Merge::kMax},
+    {"sglang:ae_sep_prefix_hit_tokens", Type::kCounter, "model_name,engine_type,dp_rank,tier",
+     "Prompt tokens whose KV was found in the KV cache (tier device), or was brought back from host "
+     "memory (host)."},
+    {"sglang:ae_sep_prefix_host_tokens", Type::kGauge, kReplica,
+     "Tokens that the prefix cache holds in host memory."},
     {"sglang:new_token_ratio",
      Type::kGauge,
      kReplica,

@@ -23,6 +23,19 @@ void Scheduler::take_cached_prefix(Sequence& sequence) {
     sequence.num_planned = sequence.num_computed = sequence.num_cached;
 }
 
+// The blocks of all its tokens, which fit. What follows its cached prefix in host memory comes back
+// into them.
+void Scheduler::get_blocks(Sequence& sequence) {
+    const std::span<const int32_t> tokens(sequence.tokens);
+    CHECK(kv_.extend(sequence.blocks, kv_.blocks_for(static_cast<int64_t>(tokens.size()))),
+          "request {}: {} tokens, {} free", sequence.id, tokens.size(), kv_.free_tokens());
+    if (!cache_) return;
+    num_device_hits_ += sequence.num_cached;
+    sequence.num_cached += cache_->restore(sequence.cache_salt, tokens.first(tokens.size() - 1),
+                                           sequence.blocks, sequence.num_cached);
+    sequence.num_planned = sequence.num_computed = sequence.num_cached;
+}
+
 // It does not start after all.
 void Scheduler::give_back(Sequence& sequence) {
     kv_.release(sequence.blocks);
@@ -43,6 +56,10 @@ void Scheduler::drop_replaced(Sequence& sequence) {
     if (sequence.replaced.empty() || sequence.held || sequence.replaced_step > ended_steps_) return;
     for (const auto& [rank, block] : sequence.replaced) kv_.release(rank, block);
     sequence.replaced.clear();
+}
+
+std::vector<cache::KvCopy> Scheduler::take_copies() {
+    return cache_ ? cache_->take_copies() : std::vector<cache::KvCopy>();
 }
 
 bool Scheduler::flush_cache() {

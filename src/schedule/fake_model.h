@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "cache/kv_blocks.h"
+#include "cache/prefix_cache.h"
 #include "schedule/plan.h"
 
 namespace aerie::schedule {
@@ -49,6 +50,18 @@ class FakeCache {
         : options_(options),
           slots_(static_cast<size_t>(options.cp) * options.num_blocks * options.page_size, 0) {}
 
+    // In order, as the ranks would.
+    void copy(const std::vector<cache::KvCopy>& copies) {
+        for (const cache::KvCopy& copy : copies) {
+            const auto block = slots_.begin() + first_slot(copy.cp_rank, copy.block);
+            auto& host = host_[{copy.cp_rank, copy.slot}];
+            if (copy.to_host)
+                host.assign(block, block + options_.page_size);
+            else
+                std::copy(host.begin(), host.end(), block);
+        }
+    }
+
     void write(const Sequence& sequence, int position, uint64_t kv) {
         slots_[slot(sequence, position)] = kv;
     }
@@ -60,13 +73,16 @@ class FakeCache {
   private:
     size_t slot(const Sequence& sequence, int position) const {
         const int page = position / options_.page_size;
-        const size_t block = static_cast<size_t>(page % options_.cp) * options_.num_blocks +
-                             sequence.blocks.at(page);
-        return block * options_.page_size + position % options_.page_size;
+        return first_slot(page % options_.cp, sequence.blocks.at(page)) +
+               position % options_.page_size;
+    }
+    size_t first_slot(int cp_rank, int32_t block) const {
+        return (static_cast<size_t>(cp_rank) * options_.num_blocks + block) * options_.page_size;
     }
 
     cache::KvBlocksOptions options_;
     std::vector<uint64_t> slots_;
+    std::map<std::pair<int, int32_t>, std::vector<uint64_t>> host_;  // (cp rank, slot)
 };
 
 // A replica's steps that are planned and have not ended, oldest first.

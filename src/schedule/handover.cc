@@ -88,8 +88,7 @@ std::vector<RequestId> Scheduler::take_offers() {
             give_back(sequence);
             break;
         }
-        const int num_blocks = kv_.blocks_for(static_cast<int64_t>(sequence.tokens.size()));
-        CHECK(kv_.extend(sequence.blocks, num_blocks), "request {}", sequence.id);
+        get_blocks(sequence);
         queue_.erase(queue_.begin());
         offered_.push_back(&sequence);
         set_state(sequence, State::kOffered);

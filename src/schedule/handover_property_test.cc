@@ -148,6 +148,7 @@ void Pair::step_prefill() {
         send({Kind::kAnnounce, id, random_(0, 5)});
     if (prefill_replica_.num_running() < 2) {
         Plan plan = prefill_.plan();
+        prefill_replica_.cache.copy(prefill_.take_copies());
         ASSERT_TRUE(plan.decode.empty());
         ASSERT_NO_FATAL_FAILURE(check_prefill(plan, prefill_options_));
         for (const PlanEntry& entry : plan.prefill) ASSERT_TRUE(entry.sequence->may_start);
@@ -164,7 +165,9 @@ void Pair::step_prefill() {
 }
 
 void Pair::step_decode() {
-    for (const RequestId id : decode_.take_offers()) {
+    const std::vector<RequestId> offers = decode_.take_offers();
+    decode_replica_.cache.copy(decode_.take_copies());
+    for (const RequestId id : offers) {
         const Sequence& sequence = *decode_.find(id);
         num_cached_on_decode_ += sequence.num_cached;
         const int tail = static_cast<int>(sequence.tokens.size()) - sequence.num_cached;
@@ -177,6 +180,7 @@ void Pair::step_decode() {
     }
     if (decode_replica_.num_running() < 2) {
         Plan plan = decode_.plan();
+        decode_replica_.cache.copy(decode_.take_copies());
         ASSERT_NO_FATAL_FAILURE(check_prefill(plan, decode_options_));
         for (const Retracted& r : plan.retracted)
             send({Kind::kRetract, r.id, random_(0, 5), 0, r.tokens, r.num_output});

@@ -95,12 +95,11 @@ bool Scheduler::fits_alone(const Sequence& sequence) const {
 // The sequence holds its cached prefix. False where the rest does not fit.
 bool Scheduler::admit(Plan& plan, Sequence& sequence, int& room, int64_t budget) {
     const int num_tokens = static_cast<int>(sequence.tokens.size());
-    const int now = chunk_of(plan, sequence.num_cached, num_tokens, room);
     const int64_t uncached = num_tokens - sequence.num_cached;
-    if (now == 0) return false;
+    if (chunk_of(plan, sequence.num_cached, num_tokens, room) == 0) return false;
     if (uncached + growth(sequence) + kv_.page_size() > budget && !fits_alone(sequence)) return false;
-    CHECK(kv_.extend(sequence.blocks, kv_.blocks_for(num_tokens)), "{} tokens, {} free", num_tokens,
-          kv_.free_tokens());
+    get_blocks(sequence);
+    const int now = chunk_of(plan, sequence.num_cached, num_tokens, room);
     std::erase(queue_, &sequence);
     for (Sequence* other : queue_)
         other->num_overtaken += !sequence.retracted && other->order < sequence.order;

@@ -8,7 +8,7 @@ namespace aerie::schedule {
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options), kv_(options.kv), ratio_(options.schedule_conservativeness) {
-    if (options.prefix_cache) cache_ = std::make_unique<cache::PrefixCache>(kv_);
+    if (options.prefix_cache) cache_ = std::make_unique<cache::PrefixCache>(kv_, options.kv.num_host_slots);
     const int chunk = options.chunked_prefill_size;
     CHECK(chunk == -1 || (chunk > 0 && chunk % options.kv.page_size == 0), "chunk {}, page {}",
           chunk, options.kv.page_size);
@@ -222,6 +222,9 @@ Counts Scheduler::counts() const {
             .capacity = kv_.capacity(),
             .free_tokens = kv_.free_tokens(),
             .evictable_tokens = cache_ ? cache_->evictable_tokens() : 0,
+            .host_tokens = cache_ ? cache_->host_tokens() : 0,
+            .num_device_hits = num_device_hits_,
+            .num_host_hits = cache_ ? cache_->restored_tokens() : 0,
             .num_retracted = num_retracted_,
             .new_token_ratio = ratio_.value()};
 }

@@ -68,6 +68,9 @@ struct Counts {
     int64_t capacity = 0;
     int64_t free_tokens = 0;       // with it
     int64_t evictable_tokens = 0;  // what only the prefix cache holds
+    int64_t host_tokens = 0;       // of the prefix cache, in host memory
+    uint64_t num_device_hits = 0;  // tokens found in blocks, since the start
+    uint64_t num_host_hits = 0;    // tokens brought back from host memory, since the start
     uint64_t num_retracted = 0;    // since the start
     double new_token_ratio = 0;
 };
@@ -125,6 +128,10 @@ class Scheduler {
     Status start_tail(RequestId id);
     int max_tail_tokens() const { return std::max(options_.chunked_prefill_size, 0); }
 
+    // Copies between the blocks and host memory that are to be made, in this order, after plan() and
+    // take_offers(): before a step runs, and before an offer is told.
+    std::vector<cache::KvCopy> take_copies();
+
     // Forgets every cached prefix; false, and nothing is changed, while requests are known.
     bool flush_cache();
 
@@ -169,6 +176,7 @@ class Scheduler {
 
     // cached_prefix.cc
     void take_cached_prefix(Sequence& sequence);
+    void get_blocks(Sequence& sequence);
     void give_back(Sequence& sequence);
     void keep_prefix(Sequence& sequence);
     void drop_replaced(Sequence& sequence);
@@ -194,6 +202,7 @@ class Scheduler {
     uint64_t planned_steps_ = 0;
     uint64_t ended_steps_ = 0;
     uint64_t num_retracted_ = 0;
+    uint64_t num_device_hits_ = 0;
 };
 
 }  // namespace aerie::schedule

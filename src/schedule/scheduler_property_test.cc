@@ -86,6 +86,7 @@ void run_unified(uint64_t seed, Met& met) {
         if (replica.num_running() < depth) {
             AdmissionCheck admission(scheduler, clients);
             Plan plan = scheduler.plan();
+            replica.cache.copy(scheduler.take_copies());
             ASSERT_NO_FATAL_FAILURE(check_prefill(plan, options));
             ASSERT_NO_FATAL_FAILURE(admission.check(plan, scheduler));
             met.num_mixed += !plan.prefill.empty() && !plan.decode.empty();

@@ -66,7 +66,7 @@ void Scheduler::match_waiting() {
         if (same && sequence->num_matched >= 0) continue;
         const std::span<const int32_t> tokens(sequence->tokens);
         const auto match = cache_->match(sequence->cache_salt, tokens.first(tokens.size() - 1));
-        sequence->num_matched = match.num_tokens;
+        sequence->num_matched = match.num_tokens + match.num_host_tokens;
         sequence->match_page = match.page;
     }
 }

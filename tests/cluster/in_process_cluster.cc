@@ -174,17 +174,9 @@ bool Cluster::flush_cache() {
                        [](const std::string& why) { return why.empty(); });
 }
 
-double Cluster::metric(const std::string& name) {
+double Cluster::metric(const std::string& name, const metrics::Labels& with) {
     double sum = 0;
-    for (auto& host : hosts_) {
-        for (const auto& family : host->metrics()) {
-            if (family.name != name) continue;
-            for (const auto& sample : family.samples) {
-                sum += family.type == metrics::Type::kHistogram ? static_cast<double>(sample.count)
-                                                                : sample.value;
-            }
-        }
-    }
+    for (auto& host : hosts_) sum += metrics::total(host->metrics(), name, with);
     return sum;
 }
 

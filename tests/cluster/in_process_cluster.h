@@ -53,8 +53,8 @@ class Cluster final : control::TokenSink {
     RequestId start(Request request);
     void abort(RequestId id);
     Outcome wait(RequestId id);
-    // Sum of a metric's series over all hosts.
-    double metric(const std::string& name);
+    // Sum of a metric's series that have these labels, over all hosts.
+    double metric(const std::string& name, const metrics::Labels& with = {});
     // Every replica forgets its cached prefixes; false where one refuses.
     bool flush_cache();
     // Waits until no request is known and all blocks are free, or only the prefix cache's.

@@ -47,6 +47,11 @@ struct Way {
     bool retracted = false;
 };
 
+// A pool of 64 pages for about 300: some thousand tokens of the second turn come back from host
+// memory, which holds all, or as few pages as the pool.
+constexpr const char* kHostHoldsAll = R"(, "max_total_tokens": 1024, "hicache_size_gb": 0.2)";
+constexpr const char* kHostHoldsSome = R"(, "max_total_tokens": 1024, "hicache_size_gb": 0.007)";
+
 // The goldens twice, then each conversation's two turns.
 std::vector<Outcome> run(const Way& way) {
     Cluster cluster(
@@ -89,6 +94,9 @@ std::vector<Outcome> run(const Way& way) {
     cluster.expect_idle();
     EXPECT_TRUE(cluster.flush_cache());
     EXPECT_EQ(cluster.metric("sglang:num_retracted_requests_total") > 0, way.retracted) << way.name;
+    const bool host = std::string_view(way.more).find("hicache") != std::string_view::npos;
+    EXPECT_EQ(cluster.metric("sglang:ae_sep_prefix_hit_tokens", {{"tier", "host"}}) > 300, host)
+        << way.name;
     return outcomes;
 }
 
@@ -141,6 +149,21 @@ TEST_F(PrefixExactness, AHitIsAMissBitForBit) {
         // Not where the pool holds hardly more than what runs, and on unified replicas only.
         if (!way.retracted && !way.separated) EXPECT_GT(num_cached(outcomes), 10000) << way.name;
     }
+}
+
+TEST_F(PrefixExactness, WhatComesBackFromHostMemoryHasTheSameBits) {
+    const Way ways[] = {
+        {.name = "all", .more = kHostHoldsAll, .retracted = true},
+        {.name = "some, chunk 16", .chunk = 16, .more = kHostHoldsSome, .retracted = true},
+    };
+    for (const Way& way : ways) {
+        const auto outcomes = run(way);
+        EXPECT_THAT(differing(reference(), outcomes), testing::IsEmpty()) << way.name;
+    }
+    planted_fault = static_cast<int>(Fault::kHostPageZeroed);
+    const auto faulty = run({.name = "faulty", .more = kHostHoldsAll, .retracted = true});
+    planted_fault = 0;
+    EXPECT_GT(differing(reference(), faulty).size(), 50u);
 }
 
 TEST_F(PrefixExactness, AMatchThatIsTooLongIsSeen) {
