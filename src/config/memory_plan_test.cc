@@ -143,6 +143,26 @@ TEST(MemoryPlan, ACpuPoolStopsAtEightLongestSequences) {
     EXPECT_THAT(p.reason, testing::HasSubstr("8 × context_length"));
 }
 
+// On a CPU, host memory is what the cards have; on a GPU it is not.
+TEST(MemoryPlan, EvictedKvTakesHostMemory) {
+    for (const DeviceChoice device : {DeviceChoice::kCpu, DeviceChoice::kCuda}) {
+        Config config = cluster(1);
+        config.device = device;
+        config.settings.context_length = 1 << 20;
+        const MemoryPlan without = plan(config, deepseek_v3(), 400 * kGiB);
+        config.settings.hicache_size_gb = 10;
+        const MemoryPlan with = plan(config, deepseek_v3(), 400 * kGiB);
+        const int64_t block_bytes = kv_bytes_per_token(config, deepseek_v3()) * 64;
+        EXPECT_EQ(with.replicas[0].num_host_blocks, 10'000'000'000 / block_bytes);
+        const bool cpu = device == DeviceChoice::kCpu;
+        EXPECT_EQ(with.cards[0].host_kv,
+                  cpu ? 10'000'000'000 / block_bytes * block_bytes : 0);
+        EXPECT_EQ(with.max_total_num_tokens < without.max_total_num_tokens, cpu);
+        config.settings.disable_radix_cache = true;
+        EXPECT_EQ(plan(config, deepseek_v3(), 400 * kGiB).replicas[0].num_host_blocks, 0);
+    }
+}
+
 TEST(MemoryPlan, WithMtpOneMoreLayer) {
     Config config = cluster(1);
     config.settings.enable_mtp = true;
