@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "parse/output_parser.h"
 #include "request/request.h"
 
 namespace aerie::api {
@@ -17,6 +18,7 @@ namespace aerie::api {
 struct ChatPrompt {
     Json messages;                      // array; content is a string, or null beside tool calls
     Json template_variables = Json::object();  // beside messages: chat_template_kwargs
+    Json tools;  // array, checked; null: the template is not told of any
     bool add_generation_prompt = true;
     bool continue_final_message = false;  // the last message is the assistant's, and goes on
 };
@@ -37,6 +39,8 @@ struct Call {
     std::vector<std::string> stop;
     bool no_stop_trim = false;
     bool skip_special_tokens = true;
+    // What is parsed out of the output's text; reasoning_open is set when the prompt is encoded.
+    parse::ParserOptions parser = {};
 
     bool stream = false;
     bool include_usage = false;           // of a stream: a chunk at its end
@@ -55,6 +59,7 @@ struct CallDefaults {
     int top_k = -1;
     double min_p = 0.0;
     int vocab_size = 0;
+    parse::Formats formats = {};  // in which the model writes reasoning and tool calls
 };
 
 }  // namespace aerie::api

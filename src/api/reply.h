@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/error.h"
+#include "parse/output_parser.h"
 #include "request/request.h"
 
 namespace aerie::api {
@@ -13,7 +14,7 @@ namespace aerie::api {
 // What one choice has gained, or all that it has.
 struct Piece {
     int choice = 0;    // index among all choices of the call
-    std::string text = {};  // whole characters
+    parse::Events events = {};  // what its text is; whole characters
     std::vector<int32_t> token_ids = {};       // only where the call asks for them
     std::vector<uint64_t> logits_hashes = {};  // likewise
     FinishReason finish = FinishReason::kNone;
@@ -25,6 +26,7 @@ struct Usage {
     int64_t prompt_tokens = 0;  // each prompt once, however many choices it has
     int64_t completion_tokens = 0;
     int64_t cached_tokens = 0;
+    int64_t reasoning_tokens = 0;  // of the completion
 };
 
 struct Body {
@@ -36,6 +38,7 @@ class ReplyFormat {
     virtual ~ReplyFormat() = default;
 
     virtual Body error(const ApiError& error) const = 0;
+    virtual int status(const ApiError& error) const { return error.status; }  // HTTP
     // `choices` by index, each finished.
     virtual Body whole(const std::vector<Piece>& choices, const Usage& usage) const = 0;
 

@@ -16,6 +16,9 @@ Result<std::unique_ptr<HttpApi>> start_http_api(const LoadedConfig& loaded,
     if (!tokenizer) return tokenizer.error();
     auto source = find_chat_template(settings.tokenizer_path, settings.chat_template);
     if (!source) return source.error();
+    if (Status chosen = frontend::choose_formats(settings, *source, *options); !chosen) {
+        return Error{chosen.message()};
+    }
     auto chat_template = ChatTemplate::compile(std::move(source).value());
     if (!chat_template) return chat_template.error();
     auto api = std::make_unique<HttpApi>(HttpApi{

@@ -109,10 +109,6 @@ void check_features(Config& config, CheckContext& c) {
         c.warn("{}: it is for the passive transfer, which is not built; it plays no part",
                c.say("ae_separation", "kv_lease_s"));
     }
-    for (const char* key : {"tool_call_parser", "reasoning_parser"}) {
-        if (!c.sources.given("", key)) continue;
-        c.warn("{}: it is not built; answers are plain text", c.say("", key));
-    }
     if (!s.hicache_path.empty()) {
         c.warn("{}: the file tier of the radix cache is not built; evicted KV is kept in host "
                "memory only",

@@ -183,14 +183,12 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
 TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
         load({"--enable-mtp", "--hicache-path", "/tmp", "--kv-transfer", "active_passive",
-              "--kv-lease-s", "5", "--tool-call-parser", "deepseekv3", "--reasoning-parser",
-              "deepseek-r1"});
+              "--kv-lease-s", "5"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
     for (const char* text : {"drafting is not built",
                              "the file tier of the radix cache is not built",
-                             "the passive transfer, which is not built", "tool_call_parser",
-                             "reasoning_parser"}) {
+                             "the passive transfer, which is not built"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));
     }
     EXPECT_THAT(all(l.diagnostics.notes), testing::HasSubstr("every request is pushed (active)"));

@@ -3,9 +3,25 @@
 #include <atomic>
 #include <utility>
 
+#include "api/anthropic/reply.h"
+#include "api/openai/reply.h"
+
 namespace aerie::frontend {
 
 constexpr int kClientGone = 499;  // as nginx counts an answer that nobody waited for
+
+namespace {
+
+bool is_anthropic(std::string_view path) {
+    if (path.starts_with("/v1")) path.remove_prefix(3);
+    return path == "/messages" || path.starts_with("/messages/");
+}
+
+}  // namespace
+
+api::Body error_body(std::string_view path, const api::ApiError& error) {
+    return is_anthropic(path) ? anthropic::error_body(error) : openai::error_body(error);
+}
 
 struct Answer::State {
     http::Responder responder;
@@ -25,6 +41,10 @@ Answer::Answer(http::Responder responder, metrics::HttpMetrics metrics)
 void Answer::send(int status, const api::Body& body, http::Headers headers) {
     state_->status = status;
     state_->responder.send(status, body.content_type, body.text, std::move(headers));
+}
+void Answer::send_error(std::string_view path, const api::ApiError& error, http::Headers headers) {
+    send(is_anthropic(path) ? anthropic::status_of(error) : error.status, error_body(path, error),
+         std::move(headers));
 }
 void Answer::start_events() {
     state_->status = 200;

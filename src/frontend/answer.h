@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/error.h"
 #include "api/reply.h"
 #include "base/clock.h"
 #include "http/message.h"
@@ -18,6 +19,8 @@ class Answer {
     Answer(http::Responder responder, metrics::HttpMetrics metrics);
 
     void send(int status, const api::Body& body, http::Headers headers = {});
+    // Of the call at `path`, in the format of its API.
+    void send_error(std::string_view path, const api::ApiError& error, http::Headers headers = {});
     void start_events();  // a stream of server-sent events
     bool write(std::string_view bytes);
     void finish();
@@ -29,5 +32,8 @@ class Answer {
     struct State;
     std::shared_ptr<State> state_;
 };
+
+// An error in the format of the API that `path` belongs to.
+api::Body error_body(std::string_view path, const api::ApiError& error);
 
 }  // namespace aerie::frontend

@@ -8,23 +8,30 @@ ChoiceText::ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int ch
     : call_(call),
       choice_(choice),
       decoder_(tokenizer, call.skip_special_tokens),
-      stops_(call.stop, call.no_stop_trim) {}
+      stops_(call.stop, call.no_stop_trim),
+      parser_(call.parser) {}
 
 bool ChoiceText::add_text(const std::string& text, api::Piece& piece) {
     if (num_tokens_ < call_.sampling.min_new_tokens) {
-        piece.text += stops_.pass(text);
+        parser_.push(stops_.pass(text), piece.events);
         return false;
     }
     StopStrings::Result result = stops_.push(text);
-    piece.text += result.text;
-    if (!result.matched) return false;
-    piece.finish = FinishReason::kStop;
-    piece.matched_string = *result.matched;
+    parser_.push(result.text, piece.events);
+    if (result.matched) piece.matched_string = *result.matched;
+    if (!result.matched && !parser_.ended()) return false;
+    end(FinishReason::kStop, piece);
     return true;
+}
+
+void ChoiceText::end(FinishReason finish, api::Piece& piece) {
+    parser_.finish(piece.events);
+    piece.finish = finish;
 }
 
 bool ChoiceText::add_token(int32_t id, bool is_end, api::Piece& piece) {
     ++num_tokens_;
+    num_reasoning_ += parser_.in_reasoning();
     if (call_.return_token_ids) piece.token_ids.push_back(id);
     if (is_end && !call_.no_stop_trim) return false;
     return add_text(decoder_.push(id), piece);
@@ -45,8 +52,8 @@ Result<api::Piece> ChoiceText::take(const TokenOut& out) {
     }
     if (out.finish == FinishReason::kNone) return piece;
     if (add_text(decoder_.finish(), piece)) return piece;
-    piece.text += stops_.finish();
-    piece.finish = out.finish;
+    parser_.push(stops_.finish(), piece.events);
+    end(out.finish, piece);
     piece.matched_token = out.matched_token;
     return piece;
 }

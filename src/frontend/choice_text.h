@@ -4,13 +4,15 @@
 #include "api/call.h"
 #include "api/reply.h"
 #include "base/result.h"
+#include "parse/output_parser.h"
 #include "parse/stop_strings.h"
 #include "request/request.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie::frontend {
 
-// However the tokens are cut into TokenOuts, the pieces together are the same. One thread at a time.
+// Tokens → text → stop strings → reasoning, content and tool calls. However the tokens are cut into
+// TokenOuts, the pieces together are the same. One thread at a time.
 class ChoiceText {
   public:
     // `choice`: its index among the call's choices. The tokenizer must outlive this.
@@ -22,18 +24,22 @@ class ChoiceText {
     Result<api::Piece> take(const TokenOut& out);
 
     int num_tokens() const { return num_tokens_; }  // up to the one that ended the choice
+    int num_reasoning() const { return num_reasoning_; }  // of these, before the reasoning's end
     int num_cached() const { return num_cached_; }
 
   private:
     // True where the token has completed a stop string.
     bool add_token(int32_t id, bool is_end, api::Piece& piece);
     bool add_text(const std::string& text, api::Piece& piece);
+    void end(FinishReason finish, api::Piece& piece);
 
     const api::Call& call_;
     const int choice_;
     IncrementalDecoder decoder_;
     StopStrings stops_;
+    parse::OutputParser parser_;
     int num_tokens_ = 0;
+    int num_reasoning_ = 0;
     int num_cached_ = 0;
 };
 

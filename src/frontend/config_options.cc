@@ -1,9 +1,12 @@
 #include "frontend/config_options.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/log.h"
 #include "config/keys.h"
+#include "config/nearest.h"
 
 namespace aerie::frontend {
 namespace {
@@ -36,9 +39,7 @@ Json model_info(const LoadedConfig& loaded) {
         .set("tokenizer_path", settings.tokenizer_path)
         .set("is_generation", true)
         .set("architectures", strings(loaded.model.architectures))
-        .set("model_type", loaded.model.model_type)
-        .set("tool_call_parser", or_null(settings.tool_call_parser))
-        .set("reasoning_parser", or_null(settings.reasoning_parser));
+        .set("model_type", loaded.model.model_type);
 }
 
 // Of each replica: how many KV tokens fit, and why.
@@ -79,12 +80,12 @@ Json placement_json(const Placement& placement) {
     for (const NodePlace& node : placement.nodes) {
         Json ranks = Json::array();
         const auto add = [&](const RankPlace& rank) {
-            ranks.push_back(Json::object()
-                                .set("role", name_of(rank.role))
-                                .set("rank", rank.rank)
-                                .set("card", rank.card)
-                                .set(rank.role == Role::kExpert ? "expert_copy" : "replica",
-                                     rank.group));
+            ranks.push_back(
+                Json::object()
+                    .set("role", name_of(rank.role))
+                    .set("rank", rank.rank)
+                    .set("card", rank.card)
+                    .set(rank.role == Role::kExpert ? "expert_copy" : "replica", rank.group));
         };
         for (const int rank : node.attention_ranks) add(placement.attention[rank]);
         for (const int rank : node.expert_ranks) add(placement.experts[rank]);
@@ -135,7 +136,35 @@ Json ae_separation(const LoadedConfig& loaded) {
     return info;
 }
 
+template <typename Format>
+Status read_format(const char* key, const std::string& name,
+                   std::optional<Format> (*find)(std::string_view),
+                   const std::vector<std::string>& known, Format& format) {
+    if (name.empty()) return {};
+    const auto found = find(name);
+    if (!found) {
+        return error("{} is {}; expected one of {}{}", key, name, fmt::join(known, ", "),
+                     did_you_mean(name, known));
+    }
+    format = *found;
+    return {};
+}
+
 }  // namespace
+
+Status choose_formats(const Settings& settings, const std::string& template_source,
+                      FrontendOptions& options) {
+    parse::Formats& formats = options.defaults.formats;
+    formats = parse::formats_of_template(template_source);
+    RETURN_IF_ERROR(read_format("tool_call_parser", settings.tool_call_parser, parse::tool_format,
+                                parse::tool_format_names(), formats.tools));
+    RETURN_IF_ERROR(read_format("reasoning_parser", settings.reasoning_parser,
+                                parse::reasoning_format, parse::reasoning_format_names(),
+                                formats.reasoning));
+    options.model_info.set("tool_call_parser", or_null(parse::name_of(formats.tools)))
+        .set("reasoning_parser", or_null(parse::name_of(formats.reasoning)));
+    return {};
+}
 
 Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::string& version) {
     const Settings& settings = loaded.config.settings;
@@ -146,8 +175,10 @@ Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::
                      is_cert ? settings.ssl_certfile : settings.ssl_keyfile);
     }
     if (loaded.model.generation.repetition_penalty.value_or(1) != 1) {
-        log_warning("generation_config.json: repetition_penalty {} is not supported yet and plays "
-                    "no part", *loaded.model.generation.repetition_penalty);
+        log_warning(
+            "generation_config.json: repetition_penalty {} is not supported yet and plays "
+            "no part",
+            *loaded.model.generation.repetition_penalty);
     }
     FrontendOptions options;
     options.http.host = loaded.config.server.host;
@@ -155,8 +186,7 @@ Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::
     options.served_model_name = settings.served_model_name;
     options.api_key = settings.api_key;
     options.admin_api_key = settings.admin_api_key;
-    options.context_length =
-        settings.context_length.value_or(loaded.model.max_position_embeddings);
+    options.context_length = settings.context_length.value_or(loaded.model.max_position_embeddings);
     options.defaults = call_defaults(loaded.model);
     options.max_running_requests = max_running_requests(loaded);
     options.max_queued_requests = settings.max_queued_requests;

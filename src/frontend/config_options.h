@@ -12,4 +12,9 @@ namespace aerie::frontend {
 // `loaded` has passed its checks. The error names a setting that is not supported yet.
 Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::string& version);
 
+// The formats of reasoning and tool calls: by the settings, or else what the chat template shows.
+// Into defaults.formats and model_info. The error names the setting.
+Status choose_formats(const Settings& settings, const std::string& template_source,
+                      FrontendOptions& options);
+
 }  // namespace aerie::frontend

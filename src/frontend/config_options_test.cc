@@ -69,6 +69,24 @@ TEST(ConfigOptions, ReplicasAreChosenByPagesOfTheirPools) {
     EXPECT_EQ(options({{"disable-radix-cache", "true"}}).max_pages, 0);
 }
 
+TEST(ConfigOptions, FormatsAreSetOrTheTemplates) {
+    Settings settings;
+    FrontendOptions options;
+    ASSERT_TRUE(
+        choose_formats(settings, "<think></think> thinking <｜tool▁call▁begin｜>", options).ok());
+    EXPECT_EQ(options.model_info["tool_call_parser"], Json("deepseekv31"));
+    EXPECT_EQ(options.model_info["reasoning_parser"], Json("deepseek-v3"));
+    settings.tool_call_parser = "deepseekv3";
+    settings.reasoning_parser = "deepseek-r1";
+    ASSERT_TRUE(choose_formats(settings, "", options).ok());
+    EXPECT_EQ(options.defaults.formats.tools, parse::ToolFormat::kDeepSeekV3);
+    EXPECT_EQ(options.defaults.formats.reasoning, parse::ReasoningFormat::kDeepSeekR1);
+    settings.reasoning_parser = "deepseekr1";
+    EXPECT_EQ(choose_formats(settings, "", options).message(),
+              "reasoning_parser is deepseekr1; expected one of deepseek-r1, deepseek-v3; did you "
+              "mean deepseek-r1?");
+}
+
 TEST(ConfigOptions, RefuseTls) {
     LoadedConfig loaded = demo();
     loaded.config.settings.ssl_certfile = "/c.pem";

@@ -3,7 +3,6 @@
 #include <map>
 #include <utility>
 
-#include "api/openai/reply.h"
 #include "frontend/authorize.h"
 #include "frontend/handlers.h"
 #include "frontend/routes.h"
@@ -13,7 +12,7 @@ namespace aerie::frontend {
 namespace {
 
 constexpr size_t kMaxWaitingJobs = 4096;
-constexpr size_t kMaxShownPath = 200;  // bytes
+constexpr size_t kMaxShownPath = 200;      // bytes
 constexpr const char* kNoRoute = "other";  // the label of all paths that do not exist
 
 bool is_json(std::string_view content_type) {
@@ -24,9 +23,9 @@ bool is_json(std::string_view content_type) {
            (type.starts_with("application/") && type.ends_with("+json"));
 }
 
-http::ErrorBody format_error(int status, std::string_view, const std::string& message) {
-    const api::Body body = openai::error_body({.status = status, .message = message});
-    return {body.content_type, body.text};
+http::ErrorBody http_error(int status, std::string_view path, const std::string& message) {
+    api::Body body = error_body(path, {.status = status, .message = message});
+    return {std::move(body.content_type), std::move(body.text)};
 }
 
 }  // namespace
@@ -35,8 +34,8 @@ struct Frontend::Impl {
     Impl(FrontendOptions given, FrontendParts parts)
         : options(std::move(given)), handlers(options, parts), keys(options) {
         for (const Route& route : routes()) {
-            route_metrics.emplace(&route, metrics::HttpMetrics(parts.registry, route.path,
-                                                               route.method));
+            route_metrics.emplace(&route,
+                                  metrics::HttpMetrics(parts.registry, route.path, route.method));
         }
         no_route_metrics = metrics::HttpMetrics(parts.registry, kNoRoute, "other");
     }
@@ -55,21 +54,19 @@ struct Frontend::Impl {
     std::unique_ptr<http::Server> server;
 };
 
-void Frontend::Impl::refuse(const http::Request& request, const std::string& allow,
-                            Answer answer) {
+void Frontend::Impl::refuse(const http::Request& request, const std::string& allow, Answer answer) {
     const std::string path = request.path.substr(0, kMaxShownPath);
     if (request.method == "OPTIONS" && !allow.empty()) {
         return answer.send(200, {}, {{"Allow", allow}});
     }
     if (!allow.empty()) {
-        const std::string message = fmt::format("{} does not answer to {}, only to {}",
-                                                path, request.method, allow);
-        return answer.send(405, openai::error_body({.status = 405, .message = message}),
-                           {{"Allow", allow}});
+        const std::string message =
+            fmt::format("{} does not answer to {}, only to {}", path, request.method, allow);
+        return answer.send_error(request.path, {.status = 405, .message = message},
+                                 {{"Allow", allow}});
     }
-    const std::string message =
-        fmt::format("there is no path {}{}", path, probable_path(path));
-    answer.send(404, openai::error_body({.status = 404, .message = message}));
+    const std::string message = fmt::format("there is no path {}{}", path, probable_path(path));
+    answer.send_error(request.path, {.status = 404, .message = message});
 }
 
 void Frontend::Impl::handle(http::Request request, http::Responder responder) {
@@ -82,32 +79,31 @@ void Frontend::Impl::handle(http::Request request, http::Responder responder) {
                   .parameter = std::move(found.parameter),
                   .answer = Answer(std::move(responder), route_metrics.at(&route))};
     if (!keys.allow(route.auth, call.request)) {
-        return call.answer.send(
-            401,
-            openai::error_body({.status = 401,
-                                .message = "the API key is missing or wrong: send it as "
-                                           "\"Authorization: Bearer KEY\" or \"x-api-key: KEY\"",
-                                .code = "invalid_api_key"}),
+        return call.answer.send_error(
+            call.request.path,
+            {.status = 401,
+             .message = "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\" "
+                        "or \"x-api-key: KEY\"",
+             .code = "invalid_api_key"},
             {{"WWW-Authenticate", "Bearer"}});
     }
     const std::string_view type = call.request.header("Content-Type");
     if (std::string_view(route.method) == "POST" && !is_json(type)) {
-        return call.answer.send(
-            415, openai::error_body(
-                     {.status = 415,
-                      .message = fmt::format("the content type must be application/json, got {}",
-                                             type)}));
+        return call.answer.send_error(
+            call.request.path,
+            {.status = 415,
+             .message = fmt::format("the content type must be application/json, got {}", type)});
     }
     if (route.runs == Runs::kAtOnce) return (handlers.*route.handler)(call);
     Answer answer = call.answer;
-    const bool taken = workers->run([this, &route, call = std::move(call)]() mutable {
-        (handlers.*route.handler)(call);
-    });
+    const std::string path = call.request.path;
+    const bool taken = workers->run(
+        [this, &route, call = std::move(call)]() mutable { (handlers.*route.handler)(call); });
     if (!taken) {
-        answer.send(503, openai::error_body(
-                             {.status = 503,
-                              .message = fmt::format("too many requests wait to be read, at most "
-                                                     "{} may", kMaxWaitingJobs)}));
+        answer.send_error(path, {.status = 503,
+                                 .message = fmt::format("too many requests wait to be read, at "
+                                                        "most {} may",
+                                                        kMaxWaitingJobs)});
     }
 }
 
@@ -132,7 +128,7 @@ Result<std::unique_ptr<Frontend>> Frontend::start(FrontendOptions options, Front
         [raw = impl.get()](http::Request request, http::Responder responder) {
             raw->handle(std::move(request), std::move(responder));
         },
-        format_error);
+        http_error);
     if (!server) return server.error();
     impl->server = *std::move(server);
     return std::unique_ptr<Frontend>(new Frontend(std::move(impl)));

@@ -37,6 +37,7 @@ api::Usage Generation::usage() const {
         for (int i = 0; i < call_.n; ++i) {
             const ChoiceText& text = choices_[prompt * call_.n + i].text;
             usage.completion_tokens += text.num_tokens();
+            usage.reasoning_tokens += text.num_reasoning();
             if (text.num_tokens() == 0) continue;
             num_cached = std::min(num_cached, text.num_cached());
             known = true;
@@ -65,7 +66,7 @@ void Generation::count_tokens(Choice& choice, int num_new) {
 
 void Generation::gather(Choice& choice, Piece piece) {
     Piece& all = choice.gathered;
-    all.text += piece.text;
+    for (parse::Event& event : piece.events) parse::append(all.events, std::move(event));
     all.token_ids.insert(all.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
     all.logits_hashes.insert(all.logits_hashes.end(), piece.logits_hashes.begin(),
                              piece.logits_hashes.end());
@@ -77,7 +78,7 @@ void Generation::gather(Choice& choice, Piece piece) {
 void Generation::send_piece(Choice& choice) {
     if (!call_.stream) return;
     const bool is_end = choice.gathered.finish != FinishReason::kNone;
-    const bool is_due = !choice.gathered.text.empty() &&
+    const bool is_due = !choice.gathered.events.empty() &&
                         (choice.num_unsent_tokens >= options_.stream_interval ||
                          choice.num_unsent_tokens == choice.text.num_tokens());
     if (!is_end && !is_due) return;
@@ -128,7 +129,7 @@ void Generation::fail_locked(const ApiError& error, int known_to_engine, Ended& 
         answer_.write(format_->stream_error(error));
         answer_.finish();
     } else {
-        answer_.send(error.status, format_->error(error));
+        answer_.send(format_->status(error), format_->error(error));
     }
 }
 

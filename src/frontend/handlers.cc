@@ -1,10 +1,11 @@
 #include "frontend/handlers.h"
 
-#include <sys/random.h>
-
 #include <ctime>
 #include <utility>
 
+#include "api/anthropic/reply.h"
+#include "api/anthropic/request.h"
+#include "api/ids.h"
 #include "api/openai/reply.h"
 #include "api/openai/request.h"
 
@@ -29,24 +30,19 @@ DispatcherOptions dispatcher_options(const FrontendOptions& options) {
     return result;
 }
 
-std::string random_hex() {
-    uint64_t bits[2];
-    CHECK_EQ(getrandom(bits, sizeof bits, 0), static_cast<ssize_t>(sizeof bits));
-    return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
-}
-
 }  // namespace
 
 Handlers::Handlers(const FrontendOptions& options, FrontendParts parts)
     : options_(options),
       parts_(std::move(parts)),
-      encoder_(parts_.tokenizer, parts_.render_chat, options.context_length),
+      encoder_(parts_.tokenizer, parts_.render_chat, options.context_length,
+               options.defaults.formats.reasoning),
       metrics_(parts_.registry, options.served_model_name),
       started_(std::time(nullptr)),
       dispatcher_(Dispatcher::make(parts_.engine, dispatcher_options(options))) {}
 
 void Handlers::send_error(HttpCall& call, const ApiError& error) const {
-    call.answer.send(error.status, openai::error_body(error));
+    call.answer.send_error(call.request.path, error);
 }
 
 void Handlers::send_json(HttpCall& call, const Json& json) const {
@@ -69,29 +65,46 @@ bool Handlers::read_body(HttpCall& call, Json& body) const {
     return true;
 }
 
-void Handlers::chat(HttpCall& call) { generate(call, OpenAiKind::kChat); }
-void Handlers::completion(HttpCall& call) { generate(call, OpenAiKind::kCompletion); }
+void Handlers::chat(HttpCall& call) { generate(call, openai::parse_chat, &Handlers::chat_format); }
+void Handlers::completion(HttpCall& call) {
+    generate(call, openai::parse_completion, &Handlers::completion_format);
+}
+void Handlers::messages(HttpCall& call) {
+    generate(call, anthropic::parse_messages, &Handlers::messages_format);
+}
 
-void Handlers::generate(HttpCall& http, OpenAiKind kind) {
+void Handlers::generate(HttpCall& http, Parse* parse, MakeFormat make_format) {
     if (stopping_) return send_error(http, {.status = 503, .message = "the server is stopping"});
     Json body;
     if (!read_body(http, body)) return;
     Call call;
-    auto error = kind == OpenAiKind::kChat
-                     ? openai::parse_chat(body, options_.defaults, call)
-                     : openai::parse_completion(body, options_.defaults, call);
-    if (error) return send_error(http, *error);
+    if (auto error = parse(body, options_.defaults, call)) return send_error(http, *error);
     if (call.model.empty()) call.model = options_.served_model_name;
     std::vector<EncodedPrompt> prompts;
-    if (auto bad = encode_all(call, prompts)) return send_error(http, *bad);
-    auto format = make_format(kind, call, prompts);
+    if (auto error = encode_all(call, prompts)) return send_error(http, *error);
+    auto format = (this->*make_format)(call, prompts);
     start(std::move(call), std::move(prompts), std::move(format), http.answer);
 }
 
-MaybeError Handlers::encode_all(const Call& call, std::vector<EncodedPrompt>& prompts) const {
+void Handlers::count_tokens(HttpCall& http) {
+    Json body;
+    if (!read_body(http, body)) return;
+    Call call;
+    if (auto error = anthropic::parse_count(body, options_.defaults, call)) {
+        return send_error(http, *error);
+    }
+    std::vector<int32_t> ids;
+    if (auto error = encoder_.encode(call.prompts.at(0), ids)) return send_error(http, *error);
+    send_json(http, Json::object().set("input_tokens", static_cast<int64_t>(ids.size())));
+}
+
+MaybeError Handlers::encode_all(Call& call, std::vector<EncodedPrompt>& prompts) const {
     for (const api::Prompt& prompt : call.prompts) {
         EncodedPrompt encoded;
-        if (auto error = encoder_.encode(prompt, encoded.ids)) return error;
+        if (auto error = encoder_.encode(prompt, encoded.ids, /*add_special_tokens=*/true,
+                                         &call.parser.reasoning_open)) {
+            return error;
+        }
         const int num_tokens = static_cast<int>(encoded.ids.size());
         if (auto error = encoder_.fit(num_tokens, call, encoded.max_new_tokens)) return error;
         prompts.push_back(std::move(encoded));
@@ -99,23 +112,43 @@ MaybeError Handlers::encode_all(const Call& call, std::vector<EncodedPrompt>& pr
     return {};
 }
 
-std::unique_ptr<api::ReplyFormat> Handlers::make_format(
-    OpenAiKind kind, const Call& call, const std::vector<EncodedPrompt>& prompts) const {
-    const bool is_chat = kind == OpenAiKind::kChat;
-    openai::ReplyHeader header{.id = (is_chat ? "chatcmpl-" : "cmpl-") + random_hex(),
+namespace {
+
+openai::ReplyHeader reply_header(const char* id_prefix, const Call& call,
+                                 const std::vector<EncodedPrompt>& prompts) {
+    openai::ReplyHeader header{.id = id_prefix + api::random_hex(32),
                                .model = call.model,
                                .created = std::time(nullptr),
                                .n = call.n,
                                .include_usage = call.include_usage,
                                .continuous_usage_stats = call.continuous_usage_stats,
                                .return_token_ids = call.return_token_ids,
-                               .logits_hash = call.logits_hash};
-    for (size_t i = 0; i < prompts.size(); ++i) {
-        if (call.return_token_ids) header.prompt_token_ids.push_back(prompts[i].ids);
-        if (call.echo) header.echo.push_back(encoder_.text_of(call.prompts[i], prompts[i].ids));
+                               .logits_hash = call.logits_hash,
+                               .prompt_token_ids = {},
+                               .echo = {}};
+    for (const EncodedPrompt& prompt : prompts) {
+        if (call.return_token_ids) header.prompt_token_ids.push_back(prompt.ids);
     }
-    return is_chat ? openai::chat_reply(std::move(header))
-                   : openai::completion_reply(std::move(header));
+    return header;
+}
+
+}  // namespace
+
+std::unique_ptr<api::ReplyFormat> Handlers::chat_format(
+    const Call& call, const std::vector<EncodedPrompt>& prompts) const {
+    return openai::chat_reply(reply_header("chatcmpl-", call, prompts));
+}
+std::unique_ptr<api::ReplyFormat> Handlers::completion_format(
+    const Call& call, const std::vector<EncodedPrompt>& prompts) const {
+    openai::ReplyHeader header = reply_header("cmpl-", call, prompts);
+    for (size_t i = 0; call.echo && i < prompts.size(); ++i) {
+        header.echo.push_back(encoder_.text_of(call.prompts[i], prompts[i].ids));
+    }
+    return openai::completion_reply(std::move(header));
+}
+std::unique_ptr<api::ReplyFormat> Handlers::messages_format(
+    const Call& call, const std::vector<EncodedPrompt>&) const {
+    return anthropic::messages_reply(call.model);
 }
 
 void Handlers::start(Call call, std::vector<EncodedPrompt> prompts,

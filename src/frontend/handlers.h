@@ -29,7 +29,10 @@ class Handlers {
 
     void chat(HttpCall& call);
     void completion(HttpCall& call);
+    void messages(HttpCall& call);
+    void count_tokens(HttpCall& call);
 
+    void root(HttpCall& call);
     void models(HttpCall& call);
     void model(HttpCall& call);
     void model_info(HttpCall& call);
@@ -37,6 +40,8 @@ class Handlers {
     void loads(HttpCall& call);
     void tokenize(HttpCall& call);
     void detokenize(HttpCall& call);
+    void parse_function_call(HttpCall& call);
+    void separate_reasoning(HttpCall& call);
 
     void health(HttpCall& call);
     void health_generate(HttpCall& call);
@@ -49,11 +54,18 @@ class Handlers {
     void set_stopping() { stopping_ = true; }
 
   private:
-    enum class OpenAiKind { kChat, kCompletion };
-    void generate(HttpCall& call, OpenAiKind kind);
-    std::unique_ptr<api::ReplyFormat> make_format(
-        OpenAiKind kind, const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
-    api::MaybeError encode_all(const api::Call& call, std::vector<EncodedPrompt>& prompts) const;
+    // How an API's requests are read and its replies written.
+    using Parse = api::MaybeError(const Json& body, const api::CallDefaults&, api::Call&);
+    using MakeFormat = std::unique_ptr<api::ReplyFormat> (Handlers::*)(
+        const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    void generate(HttpCall& call, Parse* parse, MakeFormat make_format);
+    std::unique_ptr<api::ReplyFormat> chat_format(
+        const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    std::unique_ptr<api::ReplyFormat> completion_format(
+        const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    std::unique_ptr<api::ReplyFormat> messages_format(
+        const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    api::MaybeError encode_all(api::Call& call, std::vector<EncodedPrompt>& prompts) const;
     void start(api::Call call, std::vector<EncodedPrompt> prompts,
                std::unique_ptr<api::ReplyFormat> format, const Answer& answer,
                std::shared_ptr<Generation>* started = nullptr);

@@ -54,6 +54,9 @@ void Handlers::health_generate(HttpCall& http) {
     });
 }
 
+// What some clients ask first to see that a server is there.
+void Handlers::root(HttpCall& call) { call.answer.send(200, {kText, "aerie\n"}); }
+
 void Handlers::ping(HttpCall& call) { call.answer.send(200, {kText, ""}); }
 
 void Handlers::metrics(HttpCall& call) {

@@ -1,3 +1,5 @@
+#include <fmt/chrono.h>
+
 #include <cmath>
 #include <utility>
 
@@ -19,20 +21,30 @@ Json Handlers::model_json() const {
         .set("owned_by", "aerie")
         .set("root", options_.served_model_name)
         .set("parent", Json())
-        .set("max_model_len", options_.context_length);
+        .set("max_model_len", options_.context_length)
+        // As Anthropic's clients expect a model.
+        .set("type", "model")
+        .set("display_name", options_.served_model_name)
+        .set("created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started_)));
 }
 
 void Handlers::models(HttpCall& call) {
     Json list = Json::array();
     list.push_back(model_json());
-    send_json(call, Json::object().set("object", "list").set("data", std::move(list)));
+    send_json(call, Json::object()
+                        .set("object", "list")
+                        .set("data", std::move(list))
+                        .set("has_more", false)
+                        .set("first_id", options_.served_model_name)
+                        .set("last_id", options_.served_model_name));
 }
 
 void Handlers::model(HttpCall& call) {
     if (call.parameter == options_.served_model_name) return send_json(call, model_json());
     send_error(call, {.status = 404,
                       .message = fmt::format("The model \"{}\" does not exist; this server has "
-                                             "\"{}\"", call.parameter, options_.served_model_name),
+                                             "\"{}\"",
+                                             call.parameter, options_.served_model_name),
                       .param = "model",
                       .code = "model_not_found"});
 }
@@ -116,9 +128,9 @@ void Handlers::tokenize(HttpCall& call) {
     if (!read_body(call, body)) return;
     const Json& add = body["add_special_tokens"];
     if (!add.is_null() && !add.is_bool()) {
-        return send_error(call, {.message = "add_special_tokens must be true or false, " +
-                                            openai::got(add),
-                                 .param = "add_special_tokens"});
+        return send_error(
+            call, {.message = "add_special_tokens must be true or false, " + openai::got(add),
+                   .param = "add_special_tokens"});
     }
     api::Prompt prompt;
     if (body.find("messages")) {
@@ -161,8 +173,8 @@ void Handlers::detokenize(HttpCall& call) {
     if (!valid || (!skip.is_null() && !skip.is_bool())) {
         const char* field = valid ? "skip_special_tokens" : "tokens";
         const std::string expected =
-            valid ? "true or false" : fmt::format("a list of token ids from 0 to {}",
-                                                  vocab_size - 1);
+            valid ? "true or false"
+                  : fmt::format("a list of token ids from 0 to {}", vocab_size - 1);
         return send_error(call, {.message = fmt::format("{} must be {}, {}", field, expected,
                                                         openai::got(body[field])),
                                  .param = field});

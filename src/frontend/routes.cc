@@ -15,6 +15,11 @@ const Route kRoutes[] = {
     {"POST", "/chat/completions", Auth::kNormal, Runs::kOnWorker, &Handlers::chat},
     {"POST", "/v1/completions", Auth::kNormal, Runs::kOnWorker, &Handlers::completion},
     {"POST", "/completions", Auth::kNormal, Runs::kOnWorker, &Handlers::completion},
+    {"POST", "/v1/messages", Auth::kNormal, Runs::kOnWorker, &Handlers::messages},
+    {"POST", "/messages", Auth::kNormal, Runs::kOnWorker, &Handlers::messages},
+    {"POST", "/v1/messages/count_tokens", Auth::kNormal, Runs::kOnWorker, &Handlers::count_tokens},
+    {"POST", "/messages/count_tokens", Auth::kNormal, Runs::kOnWorker, &Handlers::count_tokens},
+    {"GET", "/", Auth::kOpen, Runs::kAtOnce, &Handlers::root},
     {"GET", "/v1/models", Auth::kNormal, Runs::kAtOnce, &Handlers::models},
     {"GET", "/models", Auth::kNormal, Runs::kAtOnce, &Handlers::models},
     {"GET", "/v1/models/{id}", Auth::kNormal, Runs::kAtOnce, &Handlers::model},
@@ -34,6 +39,10 @@ const Route kRoutes[] = {
     {"POST", "/v1/detokenize", Auth::kNormal, Runs::kOnWorker, &Handlers::detokenize},
     {"GET", "/flush_cache", Auth::kAdmin, Runs::kOnWorker, &Handlers::flush_cache},
     {"POST", "/flush_cache", Auth::kAdmin, Runs::kOnWorker, &Handlers::flush_cache},
+    {"POST", "/parse_function_call", Auth::kNormal, Runs::kOnWorker,
+     &Handlers::parse_function_call},
+    {"POST", "/separate_reasoning", Auth::kNormal, Runs::kOnWorker,
+     &Handlers::separate_reasoning},
     {"POST", "/abort_request", Auth::kAdmin, Runs::kOnWorker, &Handlers::abort_request},
 };
 

@@ -64,4 +64,12 @@ Formats formats_of_template(std::string_view source) {
     return formats;
 }
 
+bool prompt_opens_reasoning(ReasoningFormat format, std::string_view prompt,
+                            std::string_view begun) {
+    if (format == ReasoningFormat::kNone || contains(begun, "</think>")) return false;
+    prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+    if (prompt.ends_with("<think>") || contains(begun, "<think>")) return true;
+    return format == ReasoningFormat::kDeepSeekR1 && begun.empty() && !prompt.ends_with("</think>");
+}
+
 }  // namespace aerie::parse

@@ -34,4 +34,8 @@ std::vector<std::string> tool_format_names();
 // What a chat template shows of its model's formats; kNone where it shows none.
 Formats formats_of_template(std::string_view source);
 
+// True where an answer begins inside the reasoning. prompt: the rendered chat, up to the answer;
+// begun: what the prompt holds of the answer itself already.
+bool prompt_opens_reasoning(ReasoningFormat format, std::string_view prompt, std::string_view begun);
+
 }  // namespace aerie::parse

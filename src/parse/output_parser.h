@@ -49,7 +49,7 @@ struct ParserOptions {
     bool reasoning_open = false;    // the prompt has begun it
     bool stream_reasoning = true;   // false: reasoning is one event, when it ends
     ToolFormat tools = ToolFormat::kNone;
-    std::vector<std::string> tool_names;
+    std::vector<std::string> tool_names = {};
     bool one_call = false;          // the output has ended with its first call
 };
 

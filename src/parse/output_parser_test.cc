@@ -5,6 +5,11 @@
 #include <random>
 
 namespace aerie::parse {
+
+void PrintTo(const Event& event, std::ostream* out) {
+    *out << static_cast<int>(event.kind) << ":" << event.call << ":\"" << event.text << '"';
+}
+
 namespace {
 
 using Kind = Event::Kind;
@@ -182,8 +187,6 @@ Events parse_in_pieces(const Case& test, std::vector<size_t> cuts) {
     return events;
 }
 
-void PrintTo(const Case& test, std::ostream* out) { *out << test.what; }
-
 TEST(OutputParser, GivesTheSameEventsHoweverTheTextIsCut) {
     std::mt19937 random(7);
     for (const Case& test : cases()) {
@@ -199,10 +202,6 @@ TEST(OutputParser, GivesTheSameEventsHoweverTheTextIsCut) {
             ASSERT_EQ(parse_in_pieces(test, cuts), test.events) << test.what << ", round " << round;
         }
     }
-}
-
-void PrintTo(const Event& event, std::ostream* out) {
-    *out << static_cast<int>(event.kind) << ":" << event.call << ":\"" << event.text << '"';
 }
 
 // What is certain is passed on at once.
@@ -236,6 +235,19 @@ TEST(OutputParser, OneCallEndsTheOutput) {
     EXPECT_FALSE(parser.ended());
     parser.push("}", events);
     EXPECT_TRUE(parser.ended());
+}
+
+TEST(Formats, ThePromptSaysWhetherReasoningHasBegun) {
+    constexpr auto kV3Thinks = ReasoningFormat::kDeepSeekV3;
+    EXPECT_TRUE(prompt_opens_reasoning(kV3Thinks, "x<think>", ""));
+    EXPECT_TRUE(prompt_opens_reasoning(kV3Thinks, "x<think>\n", "so far"));
+    EXPECT_FALSE(prompt_opens_reasoning(kV3Thinks, "x<think>", "why</think>so"));
+    EXPECT_FALSE(prompt_opens_reasoning(kV3Thinks, "<think> x</think>", ""));
+    EXPECT_FALSE(prompt_opens_reasoning(kV3Thinks, "x", ""));
+    EXPECT_TRUE(prompt_opens_reasoning(kR1, "x", ""));
+    EXPECT_FALSE(prompt_opens_reasoning(kR1, "x", "So"));
+    EXPECT_FALSE(prompt_opens_reasoning(kR1, "x</think>", ""));
+    EXPECT_FALSE(prompt_opens_reasoning(ReasoningFormat::kNone, "x<think>", ""));
 }
 
 TEST(Formats, AreKnownByNameAndByTemplate) {

@@ -97,16 +97,22 @@ const Case kBoth[] = {
 const Case kOfChat[] = {
     {R"("max_completion_tokens":0)", "max_completion_tokens", "at least 1, got 0"},
     {R"("tools":{})", "tools", "tools must be a list of tools, got {}"},
-    {R"("tools":[{"type":"function"}])", "tools", "unless tool_choice is \"none\""},
-    {R"("tools":[{"type":"function"}],"tool_choice":"auto")", "tools", "not supported yet"},
+    {R"("tools":[{"type":"function"}])", "tools[0].function", "an object, got null"},
+    {R"("tools":[5])", "tools[0]", "an object, got 5"},
+    {R"("tools":[{"type":"x"}])", "tools[0].type", "\"function\", got \"x\""},
+    {R"("tools":[{"function":{"name":"a\nb"}}])", "tools[0].function.name", "without line breaks"},
+    {R"("tools":[{"function":{"name":"f","parameters":1}}])", "tools[0].function.parameters",
+     "a JSON schema, got 1"},
+    {R"("tools":[{"function":{"name":"f"}}])", "tools", "the setting tool_call_parser"},
+    {R"("tool_choice":"any")", "tool_choice", "\"required\" or"},
     {R"("tool_choice":"required")", "tool_choice", "not supported yet, got \"required\""},
     {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice",
      "not supported yet"},
     {R"("functions":[{"name":"f"}])", "functions", "not supported yet"},
     {R"("function_call":{"name":"f"})", "function_call", "not supported yet"},
     {R"("parallel_tool_calls":1)", "parallel_tool_calls", "true or false"},
-    {R"("reasoning_effort":"high")", "reasoning_effort", "not supported yet, got \"high\""},
-    {R"("separate_reasoning":true)", "separate_reasoning", "not supported yet"},
+    {R"("reasoning_effort":"much")", "reasoning_effort", "xhigh or max, got \"much\""},
+    {R"("separate_reasoning":1)", "separate_reasoning", "true or false"},
     {R"("stream_reasoning":"x")", "stream_reasoning", "true or false"},
     {R"("chat_template_kwargs":[])", "chat_template_kwargs", "must be an object, got []"},
     {R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs.messages",
@@ -271,8 +277,8 @@ TEST(Messages, AreAsTemplatesExpectThem) {
     ASSERT_FALSE(read_messages(*json, messages));
     EXPECT_EQ(messages.dump(),
               R"([{"role":"system","content":"a b"},)"
-              R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}],)"
-              R"("content":null},{"role":"assistant","content":""},)"
+              R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"},)"
+              R"("type":"function"}],"content":null},{"role":"assistant","content":""},)"
               R"({"role":"tool","tool_call_id":"1","content":""}])");
 }
 

@@ -161,19 +161,9 @@ MaybeError read_any_string(const Context& c) {
     std::string unused;
     return read_string(c, unused);
 }
-MaybeError read_any_bool(const Context& c) {
-    bool unused;
-    return read_bool(c, unused);
-}
-
-// Tools that the model is not to call need no parser for its calls.
-MaybeError read_tools(const Context& c) {
-    return c.value.is_array() ? MaybeError() : c.wrong("a list of tools");
-}
 
 // ---- fields that are not built yet: the values that change nothing ----
 
-bool never(const Json&) { return false; }
 bool is_zero(const Json& v) { return v.is_number() && v.as_double() == 0; }
 bool is_one(const Json& v) { return v.is_number() && v.as_double() == 1; }
 bool is_false(const Json& v) { return v.is_bool() && !v.as_bool(); }
@@ -226,11 +216,7 @@ const Field kFields[] = {
     // An extension for tests: see Request::hash_logits.
     {"logits_hash", kBoth, [](const Context& c) { return read_bool(c, c.call.logits_hash); }},
     {"echo", kCompletion, [](const Context& c) { return read_bool(c, c.call.echo); }},
-    {"tools", kChat, read_tools},
-    {"parallel_tool_calls", kChat, read_any_bool},  // says something only of tools
-    {"stream_reasoning", kChat, read_any_bool},     // says something only with separate_reasoning
 
-    {"tool_choice", kChat, nullptr, is_none_choice},
     {"functions", kChat, nullptr, is_empty},
     {"function_call", kChat, nullptr, is_none_choice},
     {"logprobs", kChat, nullptr, is_false},
@@ -246,8 +232,6 @@ const Field kFields[] = {
     {"ebnf", kBoth, nullptr, is_empty},
     {"structural_tag", kBoth, nullptr, is_empty},
     {"stop_regex", kBoth, nullptr, is_empty},
-    {"reasoning_effort", kChat, nullptr, never},
-    {"separate_reasoning", kChat, nullptr, is_false},
     {"suffix", kCompletion, nullptr, is_empty},
     {"best_of", kCompletion, nullptr, is_one},
     {"lora_path", kBoth, nullptr, is_empty},
@@ -265,14 +249,7 @@ MaybeError not_supported(const Field& field, const Json& value) {
 }
 
 // Checks that concern two fields.
-MaybeError check_together(const Json& body, const Call& call) {
-    const Json& tools = body["tools"];
-    if (tools.is_array() && !tools.as_array().empty() && body["tool_choice"] != Json("none")) {
-        return ApiError{.message = "tools are not supported yet unless tool_choice is \"none\": the "
-                                   "model's calls are not parsed",
-                        .param = "tools",
-                        .code = "unsupported_parameter"};
-    }
+MaybeError check_together(const Call& call) {
     if (call.max_tokens && call.sampling.min_new_tokens > *call.max_tokens) {
         return ApiError{.message = fmt::format("min_tokens must be at most max_tokens ({}), got {}",
                                                *call.max_tokens, call.sampling.min_new_tokens),
@@ -310,7 +287,7 @@ MaybeError read_fields(const Json& body, Endpoint endpoint, const api::CallDefau
             return not_supported(field, *value);
         }
     }
-    return check_together(body, call);
+    return check_together(call);
 }
 
 }  // namespace aerie::openai

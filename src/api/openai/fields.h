@@ -12,7 +12,7 @@ namespace aerie::openai {
 
 enum Endpoint : unsigned { kChat = 1, kCompletion = 2 };
 
-// Reads all fields of `body` but messages and prompt into `call`, whose sampling holds the defaults.
+// Reads all fields of `body` but messages, prompt, and those of tools.h into `call`, whose sampling holds the defaults.
 // The first mistake in the order of the table is returned.
 api::MaybeError read_fields(const Json& body, Endpoint endpoint, const api::CallDefaults& defaults,
                             api::Call& call);

@@ -40,10 +40,10 @@ MaybeError read_content(const std::string& field, const Json& content, Json& int
     return {};
 }
 
-MaybeError check_tool_calls(const std::string& field, const Json& calls) {
+MaybeError read_tool_calls(const std::string& field, Json& calls) {
     if (!calls.is_array()) return wrong(field, "a list of calls", calls);
     for (size_t i = 0; i < calls.as_array().size(); ++i) {
-        const Json& call = calls.as_array()[i];
+        Json& call = calls.as_array()[i];
         const std::string name = fmt::format("{}[{}]", field, i);
         if (!call.is_object()) return wrong(name, "an object", call);
         const Json& function = call["function"];
@@ -55,6 +55,7 @@ MaybeError check_tool_calls(const std::string& field, const Json& calls) {
         if (!arguments.is_string() && !arguments.is_object()) {
             return wrong(name + ".function.arguments", "a string or an object", arguments);
         }
+        if (call["type"].is_null()) call.set("type", "function");  // V3's template writes it
     }
     return {};
 }
@@ -76,7 +77,9 @@ MaybeError read_message(const std::string& field, const Json& message, Json& int
     const Json& calls = message["tool_calls"];
     const bool has_calls = !calls.is_null() && calls != Json::array();
     if (has_calls) {
-        if (auto error = check_tool_calls(field + ".tool_calls", calls)) return error;
+        Json read = calls;
+        if (auto error = read_tool_calls(field + ".tool_calls", read)) return error;
+        into.set("tool_calls", std::move(read));
     }
     // Templates ask "tool_calls is defined", which a null or an empty list would be.
     std::erase_if(into.as_object(), [&](const auto& member) {

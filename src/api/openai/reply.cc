@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "api/ids.h"
 #include "base/json.h"
 
 namespace aerie::openai {
@@ -13,6 +15,7 @@ using api::ApiError;
 using api::Body;
 using api::Piece;
 using api::Usage;
+using parse::Event;
 
 constexpr const char* kJson = "application/json";
 
@@ -23,12 +26,18 @@ struct ErrorNames {
 
 ErrorNames names_of(int status) {
     switch (status) {
-        case 401: return {"invalid_request_error", "AuthenticationError"};
-        case 403: return {"invalid_request_error", "PermissionDeniedError"};
-        case 404: return {"invalid_request_error", "NotFoundError"};
-        case 429: return {"rate_limit_error", "RateLimitError"};
-        case 503: return {"service_unavailable_error", "ServiceUnavailableError"};
-        default: break;
+        case 401:
+            return {"invalid_request_error", "AuthenticationError"};
+        case 403:
+            return {"invalid_request_error", "PermissionDeniedError"};
+        case 404:
+            return {"invalid_request_error", "NotFoundError"};
+        case 429:
+            return {"rate_limit_error", "RateLimitError"};
+        case 503:
+            return {"service_unavailable_error", "ServiceUnavailableError"};
+        default:
+            break;
     }
     if (status >= 500) return {"server_error", "InternalServerError"};
     return {"invalid_request_error", "BadRequestError"};
@@ -36,9 +45,7 @@ ErrorNames names_of(int status) {
 
 Json error_json(const ApiError& error) {
     const ErrorNames names = names_of(error.status);
-    const auto or_null = [](const std::string& text) {
-        return text.empty() ? Json() : Json(text);
-    };
+    const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
     return Json::object()
         .set("error", Json::object()
                           .set("message", error.message)
@@ -58,15 +65,20 @@ Json usage_json(const Usage& usage) {
         .set("completion_tokens", usage.completion_tokens)
         .set("total_tokens", usage.prompt_tokens + usage.completion_tokens)
         .set("prompt_tokens_details", Json::object().set("cached_tokens", usage.cached_tokens))
-        .set("completion_tokens_details", Json::object().set("reasoning_tokens", 0));
+        .set("completion_tokens_details",
+             Json::object().set("reasoning_tokens", usage.reasoning_tokens));
 }
 
-Json finish_json(FinishReason finish) {
+Json finish_json(FinishReason finish, bool has_calls) {
     switch (finish) {
-        case FinishReason::kNone: return {};
-        case FinishReason::kStop: return "stop";
-        case FinishReason::kLength: return "length";
-        case FinishReason::kAbort: return "abort";
+        case FinishReason::kNone:
+            return {};
+        case FinishReason::kStop:
+            return has_calls ? "tool_calls" : "stop";
+        case FinishReason::kLength:
+            return "length";
+        case FinishReason::kAbort:
+            return "abort";
     }
     return {};
 }
@@ -89,11 +101,16 @@ Json hashes_json(const std::vector<uint64_t>& hashes) {
     return list;
 }
 
+bool has_calls(const Piece& piece) {
+    return std::any_of(piece.events.begin(), piece.events.end(),
+                       [](const Event& event) { return event.kind == Event::Kind::kToolStart; });
+}
+
 std::string sse(const Json& json) { return "data: " + json.dump() + "\n\n"; }
 constexpr const char* kDone = "data: [DONE]\n\n";
 
-// What chat and completions have in common. A choice of a stream is: its head, chunks of text, and a
-// chunk with the finish reason.
+// What chat and completions have in common. A choice of a stream is: its head, a chunk for each
+// event, and a chunk with the finish reason.
 class OpenAiReply : public api::ReplyFormat {
   public:
     explicit OpenAiReply(ReplyHeader header) : header_(std::move(header)) {}
@@ -107,7 +124,7 @@ class OpenAiReply : public api::ReplyFormat {
         Json list = Json::array();
         for (const Piece& piece : choices) {
             Json choice = whole_choice(piece);
-            end_choice(piece, choice);
+            end_choice(piece, has_calls(piece), choice);
             list.push_back(std::move(choice));
         }
         Json reply = frame(whole_object(), std::move(list));
@@ -118,22 +135,24 @@ class OpenAiReply : public api::ReplyFormat {
 
     std::string stream_piece(const Piece& piece, const Usage& usage) override {
         std::string out;
-        if (static_cast<size_t>(piece.choice) >= begun_.size()) begun_.resize(piece.choice + 1);
-        if (!begun_[piece.choice]) {
-            begun_[piece.choice] = true;
-            out += begin_choice(piece.choice, usage);
-        }
-        Piece rest = piece;
-        if (!piece.text.empty()) {
-            Json choice = text_choice(piece.choice, piece.text);
-            add_ids(piece, choice);
-            rest.token_ids.clear();
-            rest.logits_hashes.clear();
+        const auto index = static_cast<size_t>(piece.choice);
+        if (index >= streams_.size()) streams_.resize(index + 1);
+        ChoiceStream& stream = streams_[index];
+        if (!std::exchange(stream.begun, true)) out += begin_choice(piece.choice, usage);
+        stream.has_calls |= has_calls(piece);
+        for (size_t i = 0; i < piece.events.size(); ++i) {
+            Json choice = event_choice(piece.choice, piece.events[i]);
+            if (i == 0) add_ids(piece, choice);  // of all the piece
             out += chunk(std::move(choice), usage);
         }
         if (piece.finish != FinishReason::kNone) {
+            Piece rest = piece;
+            if (!piece.events.empty()) {
+                rest.token_ids.clear();
+                rest.logits_hashes.clear();
+            }
             Json choice = last_choice(piece.choice);
-            end_choice(rest, choice);
+            end_choice(rest, stream.has_calls, choice);
             out += chunk(std::move(choice), usage);
         }
         return out;
@@ -153,7 +172,7 @@ class OpenAiReply : public api::ReplyFormat {
     virtual Json whole_choice(const Piece& piece) const = 0;
     virtual void add_to_whole(Json&) const {}
     virtual std::string begin_choice(int choice, const Usage& usage) = 0;
-    virtual Json text_choice(int choice, const std::string& text) const = 0;
+    virtual Json event_choice(int choice, const Event& event) const = 0;
     virtual Json last_choice(int choice) const = 0;
 
     Json frame(const char* object, Json choices) const {
@@ -167,7 +186,7 @@ class OpenAiReply : public api::ReplyFormat {
 
     // `choice` gets the members that come after its content, all null before its end.
     std::string chunk(Json choice, const Usage& usage) const {
-        if (!choice.find("finish_reason")) finish_choice(Piece{}, choice);
+        if (!choice.find("finish_reason")) finish_choice(Piece{}, false, choice);
         Json list = Json::array();
         list.push_back(std::move(choice));
         Json json = frame(chunk_object(), std::move(list));
@@ -175,9 +194,9 @@ class OpenAiReply : public api::ReplyFormat {
         return sse(json);
     }
 
-    static void finish_choice(const Piece& piece, Json& choice) {
+    static void finish_choice(const Piece& piece, bool has_calls, Json& choice) {
         choice.set("logprobs", Json())
-            .set("finish_reason", finish_json(piece.finish))
+            .set("finish_reason", finish_json(piece.finish, has_calls))
             .set("matched_stop", matched_json(piece));
     }
 
@@ -186,8 +205,8 @@ class OpenAiReply : public api::ReplyFormat {
         if (header_.logits_hash) choice.set("logits_hashes", hashes_json(piece.logits_hashes));
     }
 
-    void end_choice(const Piece& piece, Json& choice) const {
-        finish_choice(piece, choice);
+    void end_choice(const Piece& piece, bool has_calls, Json& choice) const {
+        finish_choice(piece, has_calls, choice);
         add_ids(piece, choice);
     }
 
@@ -197,7 +216,12 @@ class OpenAiReply : public api::ReplyFormat {
     }
 
     ReplyHeader header_;
-    std::vector<bool> begun_;  // [choice]
+
+  private:
+    struct ChoiceStream {
+        bool begun = false, has_calls = false;
+    };
+    std::vector<ChoiceStream> streams_;  // [choice]
 };
 
 class ChatReply final : public OpenAiReply {
@@ -208,14 +232,32 @@ class ChatReply final : public OpenAiReply {
     const char* whole_object() const override { return "chat.completion"; }
     const char* chunk_object() const override { return "chat.completion.chunk"; }
 
+    // The content is null where there is none beside reasoning or calls.
     Json whole_choice(const Piece& piece) const override {
+        Json calls = Json::array();
+        for (const Event& event : piece.events) {
+            if (event.kind == Event::Kind::kToolStart) {
+                calls.push_back(call_json(event.text, {}).set("index", event.call));
+            } else if (event.kind == Event::Kind::kToolArguments) {
+                Json& function = *calls.as_array().back().find("function");
+                function.set("arguments", function["arguments"].as_string() + event.text);
+            }
+        }
+        std::string content = parse::text_of(piece.events, Event::Kind::kContent);
+        std::string reasoning = parse::text_of(piece.events, Event::Kind::kReasoning);
+        const bool has_other = !reasoning.empty() || !calls.as_array().empty();
+        Json message = Json::object().set("role", "assistant");
+        message.set("content", content.empty() && has_other ? Json() : Json(std::move(content)))
+            .set("reasoning_content", reasoning.empty() ? Json() : Json(std::move(reasoning)))
+            .set("tool_calls", calls.as_array().empty() ? Json() : std::move(calls));
+        return Json::object().set("index", piece.choice).set("message", std::move(message));
+    }
+    static Json call_json(const std::string& name, std::string arguments) {
         return Json::object()
-            .set("index", piece.choice)
-            .set("message", Json::object()
-                                .set("role", "assistant")
-                                .set("content", piece.text)
-                                .set("reasoning_content", Json())
-                                .set("tool_calls", Json()));
+            .set("id", "call_" + api::random_hex(24))
+            .set("type", "function")
+            .set("function",
+                 Json::object().set("name", name).set("arguments", std::move(arguments)));
     }
     void add_to_whole(Json& reply) const override {
         if (const auto* ids = prompt_ids(0)) reply.set("prompt_token_ids", ids_json(*ids));
@@ -232,8 +274,20 @@ class ChatReply final : public OpenAiReply {
         out.resize(out.size() - 3);  // "}\n\n"
         return out + ",\"prompt_token_ids\":" + ids_json(*ids).dump() + "}\n\n";
     }
-    Json text_choice(int choice, const std::string& text) const override {
-        return delta(choice, Json::object().set("content", text));
+    Json event_choice(int choice, const Event& event) const override {
+        if (event.kind == Event::Kind::kContent) {
+            return delta(choice, Json::object().set("content", event.text));
+        }
+        if (event.kind == Event::Kind::kReasoning) {
+            return delta(choice, Json::object().set("reasoning_content", event.text));
+        }
+        Json call =
+            event.kind == Event::Kind::kToolStart
+                ? call_json(event.text, {})
+                : Json::object().set("function", Json::object().set("arguments", event.text));
+        Json calls = Json::array();
+        calls.push_back(call.set("index", event.call));
+        return delta(choice, Json::object().set("tool_calls", std::move(calls)));
     }
     Json last_choice(int choice) const override { return delta(choice, Json::object()); }
 };
@@ -255,7 +309,8 @@ class CompletionReply final : public OpenAiReply {
     }
 
     Json whole_choice(const Piece& piece) const override {
-        Json choice = text_json(piece.choice, echo(piece.choice) + piece.text);
+        Json choice = text_json(
+            piece.choice, echo(piece.choice) + parse::text_of(piece.events, Event::Kind::kContent));
         if (const auto* ids = prompt_ids(piece.choice)) {
             choice.set("prompt_token_ids", ids_json(*ids));
         }
@@ -268,8 +323,8 @@ class CompletionReply final : public OpenAiReply {
         if (ids) json.set("prompt_token_ids", ids_json(*ids));
         return chunk(std::move(json), usage);
     }
-    Json text_choice(int choice, const std::string& text) const override {
-        return text_json(choice, text);
+    Json event_choice(int choice, const Event& event) const override {
+        return text_json(choice, event.text);
     }
     Json last_choice(int choice) const override { return text_json(choice, ""); }
 };

@@ -14,7 +14,7 @@ namespace aerie::openai {
 // is what OpenAI's clients read, the rest what SGLang's do.
 api::Body error_body(const api::ApiError& error);
 
-// What a reply says beside the engine's output.
+// What a reply says beside the engine's output. A chat's tool calls get their ids here.
 struct ReplyHeader {
     std::string id;
     std::string model;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/openai/fields.h"
+#include "api/openai/tools.h"
 
 namespace aerie::openai {
 namespace {
@@ -127,6 +128,8 @@ MaybeError parse_chat(const Json& body, const api::CallDefaults& defaults, Call&
     api::ChatPrompt chat;
     if (auto error = read_chat(body, chat)) return error;
     if (auto error = read_fields(body, kChat, defaults, call)) return error;
+    if (auto error = read_tools(body, defaults, call, chat)) return error;
+    if (auto error = read_reasoning(body, defaults, call, chat)) return error;
     call.prompts.emplace_back(std::move(chat));
     return {};
 }

@@ -43,6 +43,7 @@ int run(const std::string& model_dir, int port) {
     options.http.port = port;
     options.served_model_name = "echo";
     options.context_length = 4096;
+    options.defaults.formats = parse::formats_of_template(*source);
     options.defaults.vocab_size = (*tokenizer)->vocab_size();
     auto frontend = Frontend::start(
         options, {.tokenizer = **tokenizer,

@@ -42,6 +42,8 @@ class FrontendFixture : public testing::Test {
         options.served_model_name = "demo";
         if (options.context_length == 0) options.context_length = 200;
         options.defaults.vocab_size = 8192;
+        options.defaults.formats = {parse::ReasoningFormat::kDeepSeekV3,
+                                    parse::ToolFormat::kDeepSeekV31};
         options.server_info.set("version", "1.2.3").set("page_size", 64);
         auto started = Frontend::start(
             std::move(options),
