@@ -47,6 +47,7 @@ struct Call {
     bool continuous_usage_stats = false;  // of a stream: in each chunk
     bool echo = false;                    // the prompt's text comes before the output
     bool return_token_ids = false;
+    bool is_batch = false;                // the prompts came as a list
     bool logits_hash = false;             // test hook: see Request::hash_logits
     int priority = 0;                     // see Request::priority
     std::string cache_salt;

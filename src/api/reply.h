@@ -11,12 +11,28 @@
 
 namespace aerie::api {
 
+// Logprobs of one output token, with the texts of the ids.
+struct TokenLogprob {
+    struct Entry {
+        int32_t id = 0;
+        std::string text = {};  // its bytes, which need not be whole characters
+        float logprob = 0;
+    };
+    int32_t id = 0;
+    std::string text = {};
+    float logprob = 0;
+    std::vector<Entry> top = {};
+    std::vector<Entry> asked = {};  // SamplingParams::logprob_ids
+};
+
 // What one choice has gained, or all that it has.
 struct Piece {
     int choice = 0;    // index among all choices of the call
     parse::Events events = {};  // what its text is; whole characters
     std::vector<int32_t> token_ids = {};       // only where the call asks for them
     std::vector<uint64_t> logits_hashes = {};  // likewise
+    std::vector<TokenLogprob> logprobs = {};   // likewise; one for each token
+    int num_tokens = 0, num_cached = 0;  // of the choice so far
     FinishReason finish = FinishReason::kNone;
     std::string matched_string = {};  // what ended it; empty: none
     int32_t matched_token = -1;  // likewise; -1: none

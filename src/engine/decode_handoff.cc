@@ -159,6 +159,7 @@ class DecodeHandoff final : public KvHandoff {
         started->cached_tokens = event.first.cached_tokens;
         started->logits_hashes = std::move(event.first.logits_hashes);
         started->kv_hashes = std::move(event.first.kv_hashes);
+        started->logprobs = std::move(event.first.logprobs);
         if (started->finish != FinishReason::kNone) ended(event.id);
         told_.push_back(*std::move(started));
     }

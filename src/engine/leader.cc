@@ -175,7 +175,11 @@ std::vector<TokenOut> Leader::sample(const schedule::Plan& plan) {
             token.logits_hashes = std::move(hashes->second);
             hashes_.erase(hashes);
         }
+        if (const auto logprobs = logprobs_.find(token.id); logprobs != logprobs_.end()) {
+            token.logprobs.push_back(std::move(logprobs->second));
+        }
     }
+    logprobs_.clear();
     tokens_in_window_ += static_cast<int64_t>(out.size());
     if (!plan.decode.empty()) log_decode(plan);
     handoff_->sampled(out);
@@ -196,8 +200,13 @@ void Leader::sample_entry(const schedule::PlanEntry& entry, int index,
     }
     if (!entry.sample) return;
     auto token = sampler_.sample(logits.row_as<float>(end - 1), sequence.sampling,
-                                 sequence.num_output(), static_cast<int64_t>(sequence.tokens.size()));
+                                 std::span(sequence.tokens).subspan(sequence.num_prompt),
+                                 static_cast<int64_t>(sequence.tokens.size()));
     if (!token) return handoff_->fail(sequence.id, token.message());
+    if (sequence.sampling.num_top_logprobs >= 0) {
+        logprobs_[sequence.id] =
+            sampler_.logprobs(logits.row_as<float>(end - 1), sequence.sampling, *token);
+    }
     sampled_[index] = *token;
     advances.push_back({&sequence, std::span(&sampled_[index], 1)});
 }

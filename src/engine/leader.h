@@ -90,6 +90,7 @@ class Leader {
     std::vector<TokenOut> outbox_;          // gained outside of a step
     std::unordered_map<RequestId, TimePoint> arrived_;            // not yet planned
     std::unordered_map<RequestId, std::vector<uint64_t>> hashes_;  // of a prompt not yet whole
+    std::unordered_map<RequestId, TokenLogprobs> logprobs_;        // of the step's tokens
 
     std::vector<std::pair<FlushCache, TimePoint>> flushes_;  // until when to wait for the last request
 

@@ -5,7 +5,8 @@
 namespace aerie::frontend {
 
 ChoiceText::ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int choice)
-    : call_(call),
+    : tokenizer_(tokenizer),
+      call_(call),
       choice_(choice),
       decoder_(tokenizer, call.skip_special_tokens),
       stops_(call.stop, call.no_stop_trim),
@@ -30,11 +31,27 @@ void ChoiceText::end(FinishReason finish, api::Piece& piece) {
 }
 
 bool ChoiceText::add_token(int32_t id, bool is_end, api::Piece& piece) {
-    ++num_tokens_;
+    piece.num_tokens = ++num_tokens_;
     num_reasoning_ += parser_.in_reasoning();
     if (call_.return_token_ids) piece.token_ids.push_back(id);
     if (is_end && !call_.no_stop_trim) return false;
     return add_text(decoder_.push(id), piece);
+}
+
+void ChoiceText::add_logprobs(int32_t id, const TokenLogprobs& logprobs,
+                              api::Piece& piece) const {
+    const auto text_of = [this](int32_t token) { return std::string(tokenizer_.token_bytes(token)); };
+    api::TokenLogprob& added = piece.logprobs.emplace_back();
+    added.id = id;
+    added.text = text_of(id);
+    added.logprob = logprobs.logprob;
+    for (const auto& entry : logprobs.top) {
+        added.top.push_back({entry.id, text_of(entry.id), entry.logprob});
+    }
+    const auto& asked = call_.sampling.logprob_ids;
+    for (size_t i = 0; i < asked.size() && i < logprobs.asked.size(); ++i) {
+        added.asked.push_back({asked[i], text_of(asked[i]), logprobs.asked[i]});
+    }
 }
 
 Result<api::Piece> ChoiceText::take(const TokenOut& out) {
@@ -42,12 +59,14 @@ Result<api::Piece> ChoiceText::take(const TokenOut& out) {
         return error("tokens {} to {} of request {} are missing", num_tokens_, out.position - 1,
                      out.id);
     }
-    api::Piece piece{.choice = choice_};
+    api::Piece piece{.choice = choice_, .num_tokens = num_tokens_};
     num_cached_ = std::max(num_cached_, out.cached_tokens);
+    piece.num_cached = num_cached_;
     if (call_.logits_hash) piece.logits_hashes = out.logits_hashes;
     for (size_t i = static_cast<size_t>(num_tokens_ - out.position); i < out.tokens.size(); ++i) {
         const bool is_end = out.finish == FinishReason::kStop && i + 1 == out.tokens.size() &&
                             out.tokens[i] == out.matched_token;
+        if (i < out.logprobs.size()) add_logprobs(out.tokens[i], out.logprobs[i], piece);
         if (add_token(out.tokens[i], is_end, piece)) return piece;
     }
     if (out.finish == FinishReason::kNone) return piece;

@@ -33,6 +33,9 @@ class ChoiceText {
     bool add_text(const std::string& text, api::Piece& piece);
     void end(FinishReason finish, api::Piece& piece);
 
+    void add_logprobs(int32_t id, const TokenLogprobs& logprobs, api::Piece& piece) const;
+
+    const Tokenizer& tokenizer_;
     const api::Call& call_;
     const int choice_;
     IncrementalDecoder decoder_;

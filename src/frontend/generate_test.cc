@@ -29,8 +29,7 @@ TEST_F(GenerateTest, ChatIsAnswered) {
     EXPECT_EQ(choice(body)["matched_stop"], Json(1));
 
     const Request request = engine_->requests().at(0);
-    const auto prompt =
-        ids("<｜begin▁of▁sentence｜><｜User｜>Hello<｜Assistant｜></think>");
+    const auto prompt = ids("<｜begin▁of▁sentence｜><｜User｜>Hello<｜Assistant｜></think>");
     EXPECT_EQ(request.prompt, prompt);
     EXPECT_EQ(request.sampling.seed, 7u);
     EXPECT_EQ(request.sampling.max_new_tokens, 200 - static_cast<int>(prompt.size()));
@@ -49,8 +48,7 @@ TEST_F(GenerateTest, ChatStreamHasRoleTextEndAndUsage) {
     EXPECT_EQ(reply.header("Content-Type"), "text/event-stream; charset=utf-8");
     const auto all = events(reply.body);
     ASSERT_GE(all.size(), 4u);
-    EXPECT_EQ(choice(all[0])["delta"],
-              *Json::parse(R"({"role":"assistant","content":""})"));
+    EXPECT_EQ(choice(all[0])["delta"], *Json::parse(R"({"role":"assistant","content":""})"));
     std::string text;
     for (size_t i = 1; i + 2 < all.size(); ++i) {
         EXPECT_EQ(all[i]["object"], Json("chat.completion.chunk"));
@@ -91,7 +89,8 @@ TEST_F(GenerateTest, StreamedEqualsWhole) {
                 std::string(R"({"prompt":"x","return_token_ids":true,)") + fields;
             const Json whole = json(post("/v1/completions", body + "}"));
             const auto all = events(post("/v1/completions", body + R"(,"stream":true,
-                "stream_options":{"include_usage":true}})").body);
+                "stream_options":{"include_usage":true}})")
+                                        .body);
             std::string text;
             Json token_ids = Json::array();
             for (const Json& event : all) {
@@ -169,8 +168,8 @@ TEST_F(GenerateTest, SeveralPromptsHaveSeveralChoices) {
         return says(std::to_string(request.prompt.back()) + "-" +
                     std::to_string(request.sampling.choice));
     });
-    const Json body = json(post("/v1/completions",
-                                R"({"prompt":[[5,6],[7,8,9]],"n":2,"return_token_ids":true})"));
+    const Json body = json(
+        post("/v1/completions", R"({"prompt":[[5,6],[7,8,9]],"n":2,"return_token_ids":true})"));
     EXPECT_EQ(choice(body, 0)["text"], Json("6-0"));
     EXPECT_EQ(choice(body, 1)["text"], Json("6-1"));
     EXPECT_EQ(choice(body, 3)["text"], Json("9-1"));
@@ -202,10 +201,69 @@ TEST_F(GenerateTest, HashesAndIdsAreGivenWhereAskedFor) {
     const Json body = json(post("/v1/chat/completions", chat_body(more)));
     EXPECT_EQ(choice(body)["logits_hashes"].dump(), R"(["0000000000000abc","ffffffffffffffff"])");
     EXPECT_EQ(choice(body)["token_ids"].as_array().size(), ids("Hi").size() + 1);
-    EXPECT_EQ(body["prompt_token_ids"].as_array().size(),
-              engine_->requests()[0].prompt.size());
-    const auto all = events(post("/v1/chat/completions", chat_body(more + R"(,"stream":true)")).body);
+    EXPECT_EQ(body["prompt_token_ids"].as_array().size(), engine_->requests()[0].prompt.size());
+    const auto all =
+        events(post("/v1/chat/completions", chat_body(more + R"(,"stream":true)")).body);
     EXPECT_EQ(all[0]["prompt_token_ids"], body["prompt_token_ids"]);
+}
+
+TEST_F(GenerateTest, LogprobsAreGivenForEachToken) {
+    Script script = says("🦅 x");
+    for (size_t i = 0; i < script.tokens.size(); ++i) {
+        const float logprob = i == 1 ? -std::numeric_limits<float>::infinity() : -0.5f;
+        script.logprobs.push_back({logprob, {{script.tokens[0], -0.25f}, {eos(), -2}}, {}});
+    }
+    start([&](const Request&) { return script; });
+    const std::string more = R"(,"logprobs":true,"top_logprobs":2)";
+    const Json whole = json(post("/v1/chat/completions", chat_body(more)));
+    EXPECT_EQ(engine_->requests().back().sampling.num_top_logprobs, 2);
+    const Json& content = choice(whole)["logprobs"]["content"];
+    ASSERT_EQ(content.as_array().size(), script.tokens.size());
+    const Json& first = content.as_array()[0];
+    const auto bytes = tokenizer().token_bytes(script.tokens[0]);
+    ASSERT_EQ(first["bytes"].as_array().size(), bytes.size());
+    EXPECT_EQ(first["bytes"].as_array()[0], Json(static_cast<unsigned char>(bytes[0])));
+    EXPECT_EQ(first["logprob"], Json(-0.5));
+    EXPECT_EQ(first["top_logprobs"].as_array()[1]["token"], Json("<｜end▁of▁sentence｜>"));
+    EXPECT_EQ(content.as_array()[1]["logprob"], Json(-9999.0));
+    for (const int step : {1, 2, 100}) {
+        script.step = step;
+        Json streamed = Json::array();
+        for (const Json& event :
+             events(post("/v1/chat/completions", chat_body(more + R"(,"stream":true)")).body)) {
+            const Json& logprobs = choice(event)["logprobs"];
+            if (logprobs.is_null()) continue;
+            for (const Json& token : logprobs["content"].as_array()) streamed.push_back(token);
+        }
+        EXPECT_EQ(streamed, content) << "step " << step;
+    }
+    EXPECT_TRUE(choice(json(post("/v1/chat/completions", chat_body())))["logprobs"].is_null());
+
+    const std::string completion = R"({"prompt":"x","logprobs":2)";
+    const Json legacy = choice(json(post("/v1/completions", completion + "}")))["logprobs"];
+    EXPECT_EQ(legacy["tokens"].as_array().size(), script.tokens.size());
+    EXPECT_EQ(legacy["top_logprobs"].as_array()[0].as_object().size(), 2u);
+    EXPECT_EQ(legacy["text_offset"].as_array().back(), Json(3));  // after the eagle, " " and "x"
+    Json offsets = Json::array();
+    for (const Json& event :
+         events(post("/v1/completions", completion + R"(,"stream":true})").body)) {
+        const Json& logprobs = choice(event)["logprobs"];
+        if (logprobs.is_null()) continue;
+        for (const Json& offset : logprobs["text_offset"].as_array()) offsets.push_back(offset);
+    }
+    EXPECT_EQ(offsets, legacy["text_offset"]);
+}
+
+TEST_F(GenerateTest, PenaltiesAndBiasReachTheEngine) {
+    start([](const Request&) { return says("x"); });
+    post("/v1/chat/completions", chat_body(R"(,"frequency_penalty":0.5,"presence_penalty":-1,
+        "repetition_penalty":1.25,"logit_bias":{"5":-100,"17":2.5})"));
+    const SamplingParams& sampling = engine_->requests().at(0).sampling;
+    EXPECT_EQ(sampling.frequency_penalty, 0.5);
+    EXPECT_EQ(sampling.presence_penalty, -1);
+    EXPECT_EQ(sampling.repetition_penalty, 1.25);
+    EXPECT_EQ(sampling.logit_bias, (std::vector<LogitBias>{{5, -100}, {17, 2.5f}}));
+    EXPECT_EQ(sampling.num_top_logprobs, -1);
 }
 
 TEST_F(GenerateTest, SeedsAreDrawnFreshOrFromTheSetting) {

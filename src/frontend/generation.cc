@@ -70,6 +70,9 @@ void Generation::gather(Choice& choice, Piece piece) {
     all.token_ids.insert(all.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
     all.logits_hashes.insert(all.logits_hashes.end(), piece.logits_hashes.begin(),
                              piece.logits_hashes.end());
+    std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(all.logprobs));
+    all.num_tokens = piece.num_tokens;
+    all.num_cached = piece.num_cached;
     all.finish = piece.finish;
     all.matched_string = std::move(piece.matched_string);
     all.matched_token = piece.matched_token;
@@ -84,7 +87,9 @@ void Generation::send_piece(Choice& choice) {
     if (!is_end && !is_due) return;
     if (!std::exchange(streaming_, true)) answer_.start_events();
     answer_.write(format_->stream_piece(choice.gathered, usage()));
-    choice.gathered = {.choice = choice.gathered.choice};
+    choice.gathered = {.choice = choice.gathered.choice,
+                       .num_tokens = choice.gathered.num_tokens,
+                       .num_cached = choice.gathered.num_cached};
     choice.num_unsent_tokens = 0;
 }
 

@@ -6,6 +6,8 @@
 #include "api/anthropic/reply.h"
 #include "api/anthropic/request.h"
 #include "api/ids.h"
+#include "api/native/reply.h"
+#include "api/native/request.h"
 #include "api/openai/reply.h"
 #include "api/openai/request.h"
 
@@ -73,6 +75,10 @@ void Handlers::messages(HttpCall& call) {
     generate(call, anthropic::parse_messages, &Handlers::messages_format);
 }
 
+void Handlers::native_generate(HttpCall& call) {
+    generate(call, native::parse_generate, &Handlers::native_format);
+}
+
 void Handlers::generate(HttpCall& http, Parse* parse, MakeFormat make_format) {
     if (stopping_) return send_error(http, {.status = 503, .message = "the server is stopping"});
     Json body;
@@ -124,6 +130,7 @@ openai::ReplyHeader reply_header(const char* id_prefix, const Call& call,
                                .continuous_usage_stats = call.continuous_usage_stats,
                                .return_token_ids = call.return_token_ids,
                                .logits_hash = call.logits_hash,
+                               .logprobs = call.sampling.num_top_logprobs >= 0,
                                .prompt_token_ids = {},
                                .echo = {}};
     for (const EncodedPrompt& prompt : prompts) {
@@ -145,6 +152,19 @@ std::unique_ptr<api::ReplyFormat> Handlers::completion_format(
         header.echo.push_back(encoder_.text_of(call.prompts[i], prompts[i].ids));
     }
     return openai::completion_reply(std::move(header));
+}
+std::unique_ptr<api::ReplyFormat> Handlers::native_format(
+    const Call& call, const std::vector<EncodedPrompt>& prompts) const {
+    native::ReplyHeader header{.id = call.rid.empty() ? api::random_hex(32) : call.rid,
+                               .arrival = Clock::now(),
+                               .n = call.n,
+                               .num_prompt_tokens = {},
+                               .is_batch = call.is_batch,
+                               .logprobs = call.sampling.num_top_logprobs >= 0};
+    for (const EncodedPrompt& prompt : prompts) {
+        header.num_prompt_tokens.push_back(static_cast<int>(prompt.ids.size()));
+    }
+    return native::generate_reply(std::move(header));
 }
 std::unique_ptr<api::ReplyFormat> Handlers::messages_format(
     const Call& call, const std::vector<EncodedPrompt>&) const {

@@ -30,6 +30,7 @@ class Handlers {
     void chat(HttpCall& call);
     void completion(HttpCall& call);
     void messages(HttpCall& call);
+    void native_generate(HttpCall& call);
     void count_tokens(HttpCall& call);
 
     void root(HttpCall& call);
@@ -45,6 +46,8 @@ class Handlers {
 
     void health(HttpCall& call);
     void health_generate(HttpCall& call);
+    void openapi(HttpCall& call);
+    void docs(HttpCall& call);
     void ping(HttpCall& call);
     void metrics(HttpCall& call);
     void abort_request(HttpCall& call);
@@ -62,6 +65,8 @@ class Handlers {
     std::unique_ptr<api::ReplyFormat> chat_format(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
     std::unique_ptr<api::ReplyFormat> completion_format(
+        const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    std::unique_ptr<api::ReplyFormat> native_format(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
     std::unique_ptr<api::ReplyFormat> messages_format(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;

@@ -19,6 +19,7 @@ struct Route {
     Auth auth;
     Runs runs;
     void (Handlers::*handler)(HttpCall&);
+    const char* summary;  // for /openapi.json and /docs
 };
 
 std::span<const Route> routes();

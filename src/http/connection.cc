@@ -21,6 +21,7 @@ namespace {
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kWritePiece = 256 << 10;  // bytes that one write limit is for
 constexpr double kLingerSeconds = 1;
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 bool has_token(std::string_view value, std::string_view token) {
     return boost::beast::http::token_list({value.data(), value.size()})
@@ -76,8 +77,13 @@ void Connection::close() {
 }
 
 void Connection::lose_client() {
-    input_ended_ = true;
+    client_gone_ = true;
     if (exchange_) exchange_->client_gone();
+    end_input();
+}
+
+void Connection::end_input() {
+    input_ended_ = true;
     activity_.cancel();
     input_wanted_.cancel();
 }
@@ -96,6 +102,10 @@ asio::awaitable<void> Connection::read_loop() {
         }
         if (input_ended_) break;
         auto [error, size] = co_await socket_.async_read_some(asio::buffer(chunk_), kNoThrow);
+        if (error == asio::error::eof && !answer_begun_) {
+            end_input();
+            co_await socket_.async_wait(asio::ip::tcp::socket::wait_error, kNoThrow);
+        }
         if (error) break;
         if (!discard_input_) {
             auto room = input_.prepare(size);
@@ -125,7 +135,9 @@ asio::awaitable<void> Connection::serve_loop() {
         options.keep_alive = options.keep_alive && complete;
         options.max_unsent_bytes = context_.options.max_unsent_bytes;
         exchange_ = std::make_shared<Exchange>(options, this);
-        if (input_ended_) exchange_->client_gone();
+        if (client_gone_) exchange_->client_gone();
+        answer_begun_ = false;
+        may_probe_ = !options.is_http_1_0;
         if (!complete) {
             const ErrorBody body =
                 context_.error_format(refusal_->status, path_, refusal_->message);
@@ -145,12 +157,17 @@ asio::awaitable<void> Connection::serve_loop() {
 asio::awaitable<bool> Connection::write_answer() {
     for (;;) {
         const Exchange::Output output = exchange_->take();
+        answer_begun_ |= !output.bytes.empty();
         const bool sent = output.bytes.empty() || output.cut || co_await write_all(output.bytes);
         exchange_->sent(output.bytes.size());
         if (output.cut || !sent) close();
         if (!socket_.is_open()) co_return false;  // whether or not the handler has finished
         if (output.finished) co_return output.keep_alive;
         if (!output.bytes.empty()) continue;
+        if (input_ended_ && !answer_begun_ && std::exchange(may_probe_, false)) {
+            if (!co_await write_all(kContinue)) close();
+            continue;
+        }
         // Nothing on this strand has run since take(), so a wake() after it is still to come.
         activity_.expires_at(TimePoint::max());
         co_await activity_.async_wait(kNoThrow);
@@ -218,7 +235,7 @@ asio::awaitable<bool> Connection::read_request(Request& request, ExchangeOptions
     const auto& message = parser.get();
     if (!parser.is_done() && message.version() >= 11 &&
         has_token(message[beast_http::field::expect], "100-continue")) {
-        if (!co_await write_all("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+        if (!co_await write_all(kContinue)) co_return false;
     }
     if (!co_await read_body(parser)) co_return false;
     exchange.is_head = message.method() == beast_http::verb::head;

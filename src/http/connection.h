@@ -31,6 +31,11 @@ struct ConnectionContext {
 
 // Two coroutines on one strand: read_loop() only moves bytes from the socket to input_, so that the
 // end of the connection is seen while a request runs; serve_loop() does everything else.
+//
+// A client that ends its side before its answer has begun may still read it (a half-close), or have
+// gone: TCP does not tell until something is written. So it is sent a 100 Continue, which every client
+// skips and which the system of one that has gone answers with a reset. Once an answer has begun, a
+// client that ends its side has gone.
 class Connection final : public OutputWaiter, public std::enable_shared_from_this<Connection> {
   public:
     // `socket` runs on a strand of its own.
@@ -74,6 +79,7 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
     void consume(size_t num_bytes);
     void close();
     void lose_client();
+    void end_input();
 
     boost::asio::ip::tcp::socket socket_;
     ConnectionContext& context_;
@@ -83,6 +89,9 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
     std::array<char, 16 << 10> chunk_;
     boost::beast::flat_buffer input_;
     bool input_ended_ = false;
+    bool client_gone_ = false;   // nobody reads any more
+    bool answer_begun_ = false;  // the first byte of the running request's answer is out
+    bool may_probe_ = false;     // the running request is HTTP/1.1 and has not been probed
     bool discard_input_ = false;
     bool idle_ = false;        // no byte of a next request has come
     bool unread_rest_ = false; // the client may still be sending a request that was refused

@@ -1,83 +1,9 @@
-#include "http/server.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <thread>
-
-#include "http/testing/test_client.h"
+#include "http/testing/server_fixture.h"
 
 namespace aerie::http {
 namespace {
 
 using testing::HasSubstr;
-
-// Answers by path. "/hold" keeps its Responder in `held` until the test does something with it.
-class ServerTest : public testing::Test {
-  protected:
-    void start(ServerOptions options = {}) {
-        auto server = Server::start(
-            options, [this](Request request, Responder responder) { handle(request, responder); },
-            [](int, std::string_view path, const std::string& message) {
-                return ErrorBody{"text/plain", std::string(path) + ": " + message};
-            });
-        ASSERT_TRUE(server.ok()) << server.message();
-        server_ = std::move(*server);
-    }
-    void TearDown() override {
-        held_.clear();
-        server_.reset();
-    }
-
-    void handle(Request& request, Responder responder) {
-        if (request.path == "/hold") {
-            responder.on_disconnect([this] { disconnects_.fetch_add(1); });
-            std::lock_guard lock(mutex_);
-            held_.push_back(responder);
-            changed_.notify_all();
-        } else if (request.path == "/drop") {
-        } else if (request.path == "/drop-stream") {
-            responder.start_stream(200, "text/plain");
-            responder.write("part");
-        } else if (request.path == "/stream") {
-            std::thread([responder]() mutable {
-                responder.start_stream(200, "text/event-stream");
-                for (const char* piece : {"one ", "two ", "three"}) responder.write(piece);
-                responder.finish();
-            }).detach();
-        } else {
-            responder.send(200, "text/plain",
-                           request.method + " " + request.path + "?" + request.query + " [" +
-                               std::string(request.header("X-Test")) + "] " + request.body);
-        }
-    }
-    Responder held(size_t index = 0) {
-        std::unique_lock lock(mutex_);
-        const bool come = changed_.wait_for(lock, std::chrono::seconds(5),
-                                            [&] { return held_.size() > index; });
-        EXPECT_TRUE(come);
-        return held_.at(index);
-    }
-    bool wait_disconnects(int count, double limit_s = 5) {
-        const TimePoint deadline = after(limit_s);
-        while (disconnects_ < count && Clock::now() < deadline) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        }
-        return disconnects_ == count;
-    }
-    TestClient& client() { return clients_.emplace_back(server_->port()); }
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<Responder> held_;
-    std::atomic<int> disconnects_{0};
-    std::unique_ptr<Server> server_;
-    std::deque<TestClient> clients_;
-};
 
 TEST_F(ServerTest, AnswersAndKeepsTheConnection) {
     start();
@@ -165,8 +91,9 @@ TEST_F(ServerTest, HeadHasTheLengthButNoBody) {
 TEST_F(ServerTest, AnswersPreflightsForEveryOrigin) {
     start();
     auto& c = client();
-    c.send("OPTIONS /x HTTP/1.1\r\nOrigin: http://a\r\nAccess-Control-Request-Method: POST\r\n"
-           "Access-Control-Request-Headers: authorization,x-b\r\n\r\n");
+    c.send(
+        "OPTIONS /x HTTP/1.1\r\nOrigin: http://a\r\nAccess-Control-Request-Method: POST\r\n"
+        "Access-Control-Request-Headers: authorization,x-b\r\n\r\n");
     const TestReply reply = c.reply();
     EXPECT_EQ(reply.status, 200);
     EXPECT_EQ(reply.header("Access-Control-Allow-Headers"), "authorization,x-b");
@@ -181,90 +108,6 @@ TEST_F(ServerTest, StreamsToHttp10WithoutChunks) {
     EXPECT_THAT(c.received(), testing::EndsWith("\r\n\r\none two three"));
 }
 
-TEST_F(ServerTest, NoticesAClientThatGoesAway) {
-    start();
-    for (const bool streaming : {false, true}) {
-        for (const bool half : {false, true}) {
-            disconnects_ = 0;
-            auto& c = client();
-            c.send("GET /hold HTTP/1.1\r\n\r\n");
-            Responder responder = held();
-            if (streaming) {
-                responder.start_stream(200, "text/plain");
-                EXPECT_TRUE(responder.write("x"));
-                EXPECT_TRUE(c.receive_until("x"));
-            }
-            half ? c.end_sending() : c.close();
-            EXPECT_TRUE(wait_disconnects(1)) << streaming << half;
-            EXPECT_FALSE(responder.write("y"));
-            std::lock_guard lock(mutex_);
-            held_.clear();
-        }
-    }
-}
-
-TEST_F(ServerTest, SaysNothingOfADisconnectAfterTheAnswer) {
-    start();
-    auto& c = client();
-    c.send("GET /hold HTTP/1.1\r\n\r\n");
-    held().send(200, "text/plain", "done");
-    EXPECT_EQ(c.reply().body, "done");
-    c.close();
-    EXPECT_FALSE(wait_disconnects(1, 0.1));
-}
-
-TEST_F(ServerTest, TellsLateHandlersThatTheClientHasGone) {
-    start();
-    auto& c = client();
-    c.send("GET /hold HTTP/1.1\r\n\r\n");
-    Responder responder = held();
-    c.close();
-    ASSERT_TRUE(wait_disconnects(1));
-    bool told = false;
-    responder.on_disconnect([&] { told = true; });
-    EXPECT_TRUE(told);
-}
-
-TEST_F(ServerTest, AnAnswerThatNobodyGivesIsA500OrACut) {
-    start();
-    auto& c = client();
-    EXPECT_EQ(c.get("/drop").status, 500);
-    c.send("GET /drop-stream HTTP/1.1\r\n\r\n");
-    EXPECT_TRUE(c.receive_end());
-    EXPECT_THAT(c.received(), testing::Not(HasSubstr("\r\n0\r\n")));
-}
-
-TEST_F(ServerTest, CutsOffASlowReader) {
-    ServerOptions options;
-    options.max_unsent_bytes = 1 << 20;
-    start(options);
-    TestClient& c = clients_.emplace_back(server_->port(), 4096);
-    c.send("GET /hold HTTP/1.1\r\n\r\n");
-    Responder responder = held();
-    responder.start_stream(200, "text/plain");
-    int num_written = 0;
-    // Slowly enough for the first write to be stuck when the limit is passed.
-    while (num_written < 1000 && responder.write(std::string(64 << 10, 'x'))) {
-        ++num_written;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_LT(num_written, 1000);
-    EXPECT_TRUE(wait_disconnects(1));
-}
-
-TEST_F(ServerTest, CutsOffAReaderThatTakesNothing) {
-    ServerOptions options;
-    options.write_timeout_s = 0.1;
-    options.max_unsent_bytes = 64 << 20;
-    start(options);
-    TestClient& c = clients_.emplace_back(server_->port(), 4096);
-    c.send("GET /hold HTTP/1.1\r\n\r\n");
-    Responder responder = held();
-    responder.start_stream(200, "text/plain");
-    responder.write(std::string(32 << 20, 'x'));
-    EXPECT_TRUE(wait_disconnects(1));
-}
-
 TEST_F(ServerTest, RefusesWhatIsOverALimit) {
     ServerOptions options;
     options.max_header_bytes = 1000;
@@ -277,7 +120,8 @@ TEST_F(ServerTest, RefusesWhatIsOverALimit) {
         int status;
         const char* message;
     } kCases[] = {
-        {TestClient::post_text("/p", long_body), 413, "/p: the request body is larger than 100 bytes"},
+        {TestClient::post_text("/p", long_body), 413,
+         "/p: the request body is larger than 100 bytes"},
         {"POST /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + long_body +
              "\r\n0\r\n\r\n",
          413, "larger than 100 bytes"},
@@ -288,7 +132,8 @@ TEST_F(ServerTest, RefusesWhatIsOverALimit) {
         {"GET /%zz HTTP/1.1\r\n\r\n", 400, "hexadecimal"},
         {"nonsense\r\n\r\n", 400, "not an HTTP/1.1 request"},
         {"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400, ""},
-        {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET /x HTTP/1.1\r\n\r\n", 400, "chunked"},
+        {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET /x HTTP/1.1\r\n\r\n", 400,
+         "chunked"},
         {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "chunk"},
     };
     for (const auto& test : kCases) {
@@ -379,11 +224,13 @@ TEST(ServerStart, SaysWhyItCannotListen) {
     const ErrorFormat format = [](int, std::string_view, const std::string& m) {
         return ErrorBody{"", m};
     };
-    auto first = Server::start({}, [](Request, Responder) {}, format);
+    auto first = Server::start(
+        {}, [](Request, Responder) {}, format);
     ASSERT_TRUE(first.ok());
     ServerOptions options;
     options.port = (*first)->port();
-    auto second = Server::start(options, [](Request, Responder) {}, format);
+    auto second = Server::start(
+        options, [](Request, Responder) {}, format);
     ASSERT_FALSE(second.ok());
     EXPECT_THAT(second.message(), HasSubstr("Address already in use"));
     EXPECT_THAT(second.message(), HasSubstr(std::to_string(options.port)));

@@ -1,5 +1,7 @@
 #include "request/convert.h"
 
+#include <algorithm>
+
 #include "proto/engine.pb.h"
 
 namespace aerie {
@@ -19,6 +21,20 @@ FinishReason finish_of(proto::FinishReason finish) {
     }
 }
 
+std::vector<TokenLogprobs> logprobs_of(const proto::TokenOut& token) {
+    std::vector<TokenLogprobs> all;
+    for (const proto::TokenLogprobs& given : token.logprobs()) {
+        TokenLogprobs& added = all.emplace_back();
+        added.logprob = given.logprob();
+        const int num_top = std::min(given.top_ids_size(), given.top_logprobs_size());
+        for (int i = 0; i < num_top; ++i) {
+            added.top.push_back({given.top_ids(i), given.top_logprobs(i)});
+        }
+        added.asked.assign(given.asked().begin(), given.asked().end());
+    }
+    return all;
+}
+
 }  // namespace
 
 void to_proto(const SamplingParams& sampling, proto::SamplingParams& into) {
@@ -32,6 +48,16 @@ void to_proto(const SamplingParams& sampling, proto::SamplingParams& into) {
     into.set_min_new_tokens(sampling.min_new_tokens);
     into.set_ignore_eos(sampling.ignore_eos);
     fill(*into.mutable_stop_token_ids(), sampling.stop_token_ids);
+    into.set_frequency_penalty(sampling.frequency_penalty);
+    into.set_presence_penalty(sampling.presence_penalty);
+    into.set_repetition_penalty(sampling.repetition_penalty);
+    for (const LogitBias& bias : sampling.logit_bias) {
+        proto::LogitBias& added = *into.add_logit_bias();
+        added.set_id(bias.id);
+        added.set_bias(bias.bias);
+    }
+    into.set_num_top_logprobs(sampling.num_top_logprobs);
+    fill(*into.mutable_logprob_ids(), sampling.logprob_ids);
 }
 
 void to_proto(const Request& request, proto::AddRequest& into) {
@@ -56,10 +82,19 @@ void to_proto(const TokenOut& token, proto::TokenOut& into) {
     into.set_cached_tokens(token.cached_tokens);
     fill(*into.mutable_logits_hashes(), token.logits_hashes);
     fill(*into.mutable_kv_hashes(), token.kv_hashes);
+    for (const TokenLogprobs& logprobs : token.logprobs) {
+        proto::TokenLogprobs& added = *into.add_logprobs();
+        added.set_logprob(logprobs.logprob);
+        for (const auto& entry : logprobs.top) {
+            added.add_top_ids(entry.id);
+            added.add_top_logprobs(entry.logprob);
+        }
+        fill(*added.mutable_asked(), logprobs.asked);
+    }
 }
 
 SamplingParams from_proto(const proto::SamplingParams& sampling) {
-    return {.temperature = sampling.temperature(),
+    SamplingParams params{.temperature = sampling.temperature(),
             .top_p = sampling.top_p(),
             .top_k = sampling.top_k(),
             .min_p = sampling.min_p(),
@@ -68,7 +103,18 @@ SamplingParams from_proto(const proto::SamplingParams& sampling) {
             .max_new_tokens = sampling.max_new_tokens(),
             .min_new_tokens = sampling.min_new_tokens(),
             .ignore_eos = sampling.ignore_eos(),
-            .stop_token_ids = {sampling.stop_token_ids().begin(), sampling.stop_token_ids().end()}};
+            .stop_token_ids = {sampling.stop_token_ids().begin(), sampling.stop_token_ids().end()},
+            .frequency_penalty = sampling.frequency_penalty(),
+            .presence_penalty = sampling.presence_penalty(),
+            .repetition_penalty = sampling.repetition_penalty(),
+            .logit_bias = {},
+            .num_top_logprobs = sampling.num_top_logprobs(),
+            .logprob_ids = {sampling.logprob_ids().begin(), sampling.logprob_ids().end()}};
+    if (!(params.repetition_penalty > 0)) params.repetition_penalty = 1;
+    for (const auto& bias : sampling.logit_bias()) {
+        params.logit_bias.push_back({bias.id(), bias.bias()});
+    }
+    return params;
 }
 
 Request from_proto(const proto::AddRequest& request) {
@@ -93,7 +139,8 @@ TokenOut from_proto(const proto::TokenOut& token) {
                                                                          : ErrorKind::kUnavailable,
             .cached_tokens = token.cached_tokens(),
             .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()},
-            .kv_hashes = {token.kv_hashes().begin(), token.kv_hashes().end()}};
+            .kv_hashes = {token.kv_hashes().begin(), token.kv_hashes().end()},
+            .logprobs = logprobs_of(token)};
 }
 
 TokenOut aborted(RequestId id, std::string why, ErrorKind kind) {

@@ -20,7 +20,13 @@ TEST(Convert, ARequestKeepsEveryField) {
                         .max_new_tokens = 77,
                         .min_new_tokens = 5,
                         .ignore_eos = true,
-                        .stop_token_ids = {9, 10}};
+                        .stop_token_ids = {9, 10},
+                        .frequency_penalty = 0.5,
+                        .presence_penalty = -0.25,
+                        .repetition_penalty = 1.5,
+                        .logit_bias = {{7, -100}, {8, 0.5}},
+                        .num_top_logprobs = 3,
+                        .logprob_ids = {4, 5}};
     request.hash_logits = true;
     request.prefill_replica = 2;
     request.decode_replica = 1;
@@ -46,6 +52,12 @@ TEST(Convert, ARequestKeepsEveryField) {
     EXPECT_EQ(back.sampling.min_new_tokens, request.sampling.min_new_tokens);
     EXPECT_EQ(back.sampling.ignore_eos, request.sampling.ignore_eos);
     EXPECT_EQ(back.sampling.stop_token_ids, request.sampling.stop_token_ids);
+    EXPECT_EQ(back.sampling.frequency_penalty, request.sampling.frequency_penalty);
+    EXPECT_EQ(back.sampling.presence_penalty, request.sampling.presence_penalty);
+    EXPECT_EQ(back.sampling.repetition_penalty, request.sampling.repetition_penalty);
+    EXPECT_EQ(back.sampling.logit_bias, request.sampling.logit_bias);
+    EXPECT_EQ(back.sampling.num_top_logprobs, request.sampling.num_top_logprobs);
+    EXPECT_EQ(back.sampling.logprob_ids, request.sampling.logprob_ids);
 }
 
 TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
@@ -60,7 +72,8 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
                              .error_kind = ErrorKind::kBadRequest,
                              .cached_tokens = 64,
                              .logits_hashes = {0xffffffffffffffff, 1},
-                             .kv_hashes = {2, 0xffffffffffffffff}};
+                             .kv_hashes = {2, 0xffffffffffffffff},
+                             .logprobs = {{-0.5f, {{3, -0.25f}, {4, -2}}, {-7}}, {-1, {}, {}}}};
         proto::TokenOut message;
         to_proto(token, message);
         const TokenOut back = from_proto(message);
@@ -74,6 +87,7 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
         EXPECT_EQ(back.cached_tokens, token.cached_tokens);
         EXPECT_EQ(back.logits_hashes, token.logits_hashes);
         EXPECT_EQ(back.kv_hashes, token.kv_hashes);
+        EXPECT_EQ(back.logprobs, token.logprobs);
     }
 }
 

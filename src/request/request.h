@@ -9,6 +9,12 @@ namespace aerie {
 
 using RequestId = uint64_t;  // given by the frontend, never the client's; one a choice (n)
 
+struct LogitBias {
+    int32_t id = 0;
+    float bias = 0;  // added to the token's logit
+    bool operator==(const LogitBias&) const = default;
+};
+
 struct SamplingParams {
     double temperature = 1.0;  // 0: greedy
     double top_p = 1.0;        // (0, 1]
@@ -20,6 +26,15 @@ struct SamplingParams {
     int min_new_tokens = 0;
     bool ignore_eos = false;
     std::vector<int32_t> stop_token_ids;  // beside the model's own eos
+
+    // Of tokens that the output holds already (not the prompt); see sample/sampler.h.
+    double frequency_penalty = 0;
+    double presence_penalty = 0;
+    double repetition_penalty = 1;  // > 0
+    std::vector<LogitBias> logit_bias;
+
+    int num_top_logprobs = -1;             // told with each token; -1: no logprobs at all
+    std::vector<int32_t> logprob_ids;      // ids whose logprobs are told beside these
 };
 
 struct Request {
@@ -40,6 +55,20 @@ enum class FinishReason : uint8_t { kNone = 0, kStop, kLength, kAbort };
 // Whose fault an error is: the client may try again later, or never.
 enum class ErrorKind : uint8_t { kUnavailable = 0, kBadRequest };
 
+// What the model thought of one output token: natural logarithms of its own distribution's
+// probabilities (temperature 1, before penalties, bias and filters).
+struct TokenLogprobs {
+    struct Entry {
+        int32_t id = 0;
+        float logprob = 0;
+        bool operator==(const Entry&) const = default;
+    };
+    float logprob = 0;         // of the token itself
+    std::vector<Entry> top;    // num_top_logprobs, the most probable first
+    std::vector<float> asked;  // [logprob_ids]
+    bool operator==(const TokenLogprobs&) const = default;
+};
+
 // Tokens that a request has gained in one step. `position` counts output tokens from 0.
 struct TokenOut {
     RequestId id = 0;
@@ -54,6 +83,7 @@ struct TokenOut {
     // hash_logits, with the first token, where KV has moved: of the prompt's KV one hash a layer as
     // prefill has computed it, then one a layer as it has arrived.
     std::vector<uint64_t> kv_hashes;
+    std::vector<TokenLogprobs> logprobs = {};  // [tokens], where they are asked for
 };
 
 }  // namespace aerie

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -52,12 +53,14 @@ struct Sampler::Row {
     std::vector<float> logits;   // [num_ids] as they take part: -infinity is out
     std::vector<float> weights;  // [num_ids] exp((logit - largest) / temperature)
     std::vector<uint64_t> keys;  // candidates, in no order
+    std::vector<int32_t> counts;  // [num_ids] in the output; 0 between calls
     float largest = 0;
     int32_t first_largest = 0;
     double inverse_temperature = 1;
 
     Status load(const float* row, const SamplerOptions& options, const SamplingParams& params,
-                int num_output);
+                std::span<const int32_t> output);
+    void penalize(const SamplingParams& params, std::span<const int32_t> output);
     double gap(int32_t id) const {
         return (static_cast<double>(logits[id]) - largest) * inverse_temperature;
     }
@@ -69,10 +72,11 @@ struct Sampler::Row {
 };
 
 Status Sampler::Row::load(const float* row, const SamplerOptions& options,
-                          const SamplingParams& params, int num_output) {
+                          const SamplingParams& params, std::span<const int32_t> output) {
     const int n = options.num_ids;
     for (int i = 0; i < n; ++i) logits[i] = row[i] + 0.0f;  // -0 becomes 0
-    if (num_output < params.min_new_tokens) {
+    penalize(params, output);
+    if (static_cast<int>(output.size()) < params.min_new_tokens) {
         for (const auto* ids : {&options.eos_ids, &params.stop_token_ids})
             for (const int32_t id : *ids)
                 if (id >= 0 && id < n) logits[id] = kNever;
@@ -95,6 +99,26 @@ Status Sampler::Row::load(const float* row, const SamplerOptions& options,
     while (ordered(logits[first_largest]) != most) ++first_largest;
     largest = logits[first_largest];
     return {};
+}
+
+void Sampler::Row::penalize(const SamplingParams& params, std::span<const int32_t> output) {
+    const auto is_id = [this](int32_t id) {
+        return id >= 0 && static_cast<size_t>(id) < logits.size();
+    };
+    if (params.frequency_penalty != 0 || params.presence_penalty != 0 ||
+        params.repetition_penalty != 1) {
+        for (const int32_t id : output)
+            if (is_id(id)) ++counts[id];
+        for (const int32_t id : output) {
+            if (!is_id(id) || counts[id] == 0) continue;
+            double x = logits[id];
+            x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
+            x -= std::exchange(counts[id], 0) * params.frequency_penalty + params.presence_penalty;
+            logits[id] = static_cast<float>(x) + 0.0f;
+        }
+    }
+    for (const LogitBias& bias : params.logit_bias)
+        if (is_id(bias.id)) logits[bias.id] = logits[bias.id] + bias.bias + 0.0f;
 }
 
 double Sampler::Row::weigh() {
@@ -189,14 +213,15 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options), row_(std::m
     row_->logits.resize(options.num_ids);
     row_->weights.resize(options.num_ids);
     row_->keys.reserve(options.num_ids);
+    row_->counts.resize(options.num_ids);
 }
 
 Sampler::~Sampler() = default;
 
-Result<int32_t> Sampler::sample(const float* logits, const SamplingParams& params, int num_output,
-                                int64_t position) {
+Result<int32_t> Sampler::sample(const float* logits, const SamplingParams& params,
+                                std::span<const int32_t> output, int64_t position) {
     Row& row = *row_;
-    RETURN_IF_ERROR(row.load(logits, options_, params, num_output));
+    RETURN_IF_ERROR(row.load(logits, options_, params, output));
     if (!(params.temperature >= kGreedyBelow) || params.top_k == 1) return row.first_largest;
 
     const int n = options_.num_ids;
@@ -223,6 +248,28 @@ Result<int32_t> Sampler::sample(const float* logits, const SamplingParams& param
     if (by_min_p) row.cut_min_p(std::min(params.min_p, 1.0));
     for (const uint64_t key : row.keys) race.enter(id_of(key), row.gap(id_of(key)));
     return race.winner();
+}
+
+TokenLogprobs Sampler::logprobs(const float* logits, const SamplingParams& params,
+                                int32_t token) {
+    Row& row = *row_;
+    for (int i = 0; i < options_.num_ids; ++i) row.logits[i] = logits[i] + 0.0f;
+    row.largest = *std::max_element(row.logits.begin(), row.logits.end());
+    row.inverse_temperature = 1;
+    const double log_sum = std::log(row.weigh());
+    const auto logprob = [&](int32_t id) {
+        const bool exists = id >= 0 && id < options_.num_ids;
+        return exists ? static_cast<float>(row.gap(id) - log_sum) : kNever;
+    };
+    TokenLogprobs result{.logprob = logprob(token), .top = {}, .asked = {}};
+    const int num_top = std::min(params.num_top_logprobs, options_.num_ids);
+    if (num_top > 0) {
+        row.gather_top(static_cast<size_t>(num_top));
+        std::sort(row.keys.begin(), row.keys.end(), std::greater<>());
+        for (const uint64_t key : row.keys) result.top.push_back({id_of(key), logprob(id_of(key))});
+    }
+    for (const int32_t id : params.logprob_ids) result.asked.push_back(logprob(id));
+    return result;
 }
 
 double gumbel(const NoiseKey& key, int32_t id) {

@@ -5,6 +5,11 @@
 // not to its rank among the kept: filters do not move it, and an MTP draft that draws with the same
 // key as the check agrees as often as the two distributions allow.
 //
+// Before that each logit x of a token that the output holds `count` times already becomes
+//   (x > 0 ? x / repetition_penalty : x · repetition_penalty)
+//       − count · frequency_penalty − presence_penalty,
+// and logit_bias is added. The prompt does not count.
+//
 // Kept are the ids that pass all of these, each judged on the whole softmax(logit/temperature), as
 // SGLang does:  top_k: the k most probable;  top_p: those before which less than top_p, or exactly
 // that, has accumulated in descending order;  min_p: at least min_p times the most probable. Equal
@@ -13,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -33,12 +39,16 @@ class Sampler {
     explicit Sampler(const SamplerOptions& options);
     ~Sampler();
 
-    // logits: [vocab_size], f32; -infinity rules an id out. num_output: tokens the request has
+    // logits: [vocab_size], f32; -infinity rules an id out. output: the tokens that the request has
     // gained before this one; below min_new_tokens eos and stop ids are not sampled. position: of
     // the drawn token in the sequence. A temperature below 1e-6 takes the largest logit, of several
     // the lowest id. An error where a logit is NaN or +infinity, or where no id is left.
-    Result<int32_t> sample(const float* logits, const SamplingParams& params, int num_output,
-                           int64_t position);
+    Result<int32_t> sample(const float* logits, const SamplingParams& params,
+                           std::span<const int32_t> output, int64_t position);
+
+    // Of the token drawn from these logits, with params.num_top_logprobs >= 0. Among the ids below
+    // num_ids; of equal ones the lower id comes first.
+    TokenLogprobs logprobs(const float* logits, const SamplingParams& params, int32_t token);
 
   private:
     struct Row;

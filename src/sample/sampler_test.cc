@@ -32,6 +32,9 @@ SamplingParams params(double temperature, int top_k = -1, double top_p = 1, doub
     return p;
 }
 
+// Some tokens that have come before.
+std::vector<int32_t> outputs(int count) { return std::vector<int32_t>(count, 1); }
+
 // The kept ids, most probable first, by sorting; nothing where top_p or min_p is so close to a
 // border that rounding decides.
 std::optional<std::vector<int32_t>> plain_kept(const std::vector<float>& row,
@@ -120,7 +123,7 @@ TEST(Sampler, EqualsThePlainDefinition) {
                 const auto kept = plain_kept(row, p);
                 if (!kept) continue;
                 for (int64_t position = 0; position < 3; ++position) {
-                    const Result<int32_t> token = sampler.sample(row.data(), p, 0, position);
+                    const Result<int32_t> token = sampler.sample(row.data(), p, {}, position);
                     ASSERT_TRUE(token.ok());
                     ASSERT_EQ(token.value(), plain_draw(row, *kept, p, position))
                         << "n " << n << " seed " << seed << " T " << p.temperature << " k "
@@ -149,7 +152,7 @@ TEST(Sampler, FollowsTheDistribution) {
         for (int i = 0; i < kDraws; ++i) {
             p.seed = i % 100;
             p.choice = i / 100 % 4;
-            ++counts[sampler.sample(row.data(), p, 0, i / 400).value()];
+            ++counts[sampler.sample(row.data(), p, {}, i / 400).value()];
         }
         double chi_square = 0;
         for (int id = 0; id < kIds; ++id) {
@@ -170,11 +173,11 @@ TEST(Sampler, GreedyTakesTheLowestOfEqualIds) {
     const std::vector<float> row = {1, 3, 2, 3, -kInf, 3};
     for (const SamplingParams& p :
          {params(0), params(1e-9), params(1, 1), params(-1), params(std::nan(""))})
-        EXPECT_EQ(sampler.sample(row.data(), p, 0, 0).value(), 1);
+        EXPECT_EQ(sampler.sample(row.data(), p, {}, 0).value(), 1);
     const std::vector<float> zeros = {-1, -0.0f, 0.0f, -0.0f, 0.0f, -1};
-    EXPECT_EQ(sampler.sample(zeros.data(), params(0), 0, 0).value(), 1);
+    EXPECT_EQ(sampler.sample(zeros.data(), params(0), {}, 0).value(), 1);
     const std::vector<float> negative = {-5, -4, -3, -3, -9, -4};
-    EXPECT_EQ(sampler.sample(negative.data(), params(0), 0, 0).value(), 2);
+    EXPECT_EQ(sampler.sample(negative.data(), params(0), {}, 0).value(), 2);
 }
 
 TEST(Sampler, DoesNotDependOnTheBatch) {
@@ -184,10 +187,10 @@ TEST(Sampler, DoesNotDependOnTheBatch) {
     const std::vector<float> row = random_row(kIds, 1), other = random_row(kIds, 2, 9);
     const SamplingParams p = params(1, 50, 0.95);
     for (int position = 0; position < 20; ++position) {
-        const int32_t expected = alone.sample(row.data(), p, position, position).value();
-        (void)shared.sample(other.data(), params(2), 0, position);
-        (void)shared.sample(other.data(), params(1, -1, 0.5), 0, position);
-        EXPECT_EQ(shared.sample(row.data(), p, position, position).value(), expected);
+        const int32_t expected = alone.sample(row.data(), p, outputs(position), position).value();
+        (void)shared.sample(other.data(), params(2), {}, position);
+        (void)shared.sample(other.data(), params(1, -1, 0.5), {}, position);
+        EXPECT_EQ(shared.sample(row.data(), p, outputs(position), position).value(), expected);
     }
 }
 
@@ -199,9 +202,9 @@ TEST(Sampler, FiltersDoNotMoveTheNoise) {
     const std::vector<int32_t> kept = plain_kept(row, params(1, 20)).value();
     int same = 0;
     for (int position = 0; position < 200; ++position) {
-        const int32_t whole = sampler.sample(row.data(), params(1), 0, position).value();
+        const int32_t whole = sampler.sample(row.data(), params(1), {}, position).value();
         if (std::find(kept.begin(), kept.end(), whole) == kept.end()) continue;
-        EXPECT_EQ(sampler.sample(row.data(), params(1, 20), 0, position).value(), whole);
+        EXPECT_EQ(sampler.sample(row.data(), params(1, 20), {}, position).value(), whole);
         ++same;
     }
     EXPECT_GT(same, 50);
@@ -225,8 +228,8 @@ TEST(Sampler, DraftAndCheckAgree) {
         distance += std::abs(std::exp(target[i]) / target_sum - std::exp(draft[i]) / draft_sum) / 2;
     int agreed = 0;
     for (int position = 0; position < kDraws; ++position)
-        agreed += sampler.sample(target.data(), params(1), 0, position).value() ==
-                  sampler.sample(draft.data(), params(1), 0, position).value();
+        agreed += sampler.sample(target.data(), params(1), {}, position).value() ==
+                  sampler.sample(draft.data(), params(1), {}, position).value();
     EXPECT_GT(agreed, kDraws * ((1 - distance) / (1 + distance) - 0.03));
     EXPECT_LT(agreed, kDraws);
 }
@@ -234,10 +237,10 @@ TEST(Sampler, DraftAndCheckAgree) {
 TEST(Sampler, IdsBeyondTheTokenizerAreNeverSampled) {
     Sampler sampler({.vocab_size = 8, .num_ids = 5, .eos_ids = {}});
     const std::vector<float> row = {0, 1, 0, 1, 0, 100, kInf, std::nanf("")};
-    EXPECT_EQ(sampler.sample(row.data(), params(0), 0, 0).value(), 1);
+    EXPECT_EQ(sampler.sample(row.data(), params(0), {}, 0).value(), 1);
     for (const SamplingParams& p : {params(1), params(3, 4), params(3, -1, 0.9)})
         for (int position = 0; position < 100; ++position)
-            EXPECT_LT(sampler.sample(row.data(), p, 0, position).value(), 5);
+            EXPECT_LT(sampler.sample(row.data(), p, {}, position).value(), 5);
 }
 
 TEST(Sampler, EndsWaitForMinNewTokens) {
@@ -246,12 +249,75 @@ TEST(Sampler, EndsWaitForMinNewTokens) {
     SamplingParams p = params(0);
     p.min_new_tokens = 3;
     p.stop_token_ids = {3, -1};
-    EXPECT_EQ(sampler.sample(row.data(), p, 2, 9).value(), 4);
-    EXPECT_EQ(sampler.sample(row.data(), p, 3, 9).value(), 2);
+    EXPECT_EQ(sampler.sample(row.data(), p, outputs(2), 9).value(), 4);
+    EXPECT_EQ(sampler.sample(row.data(), p, outputs(3), 9).value(), 2);
     p.temperature = 1;
     for (int position = 0; position < 100; ++position) {
-        const int32_t token = sampler.sample(row.data(), p, 0, position).value();
+        const int32_t token = sampler.sample(row.data(), p, {}, position).value();
         EXPECT_TRUE(token != 2 && token != 3) << token;
+    }
+}
+
+// The rule of sampler.h, word by word, and then the sampler on the logits that it gives.
+TEST(Sampler, PenaltiesAndBiasEqualThePlainRule) {
+    constexpr int kIds = 40;
+    Sampler sampler({.vocab_size = kIds, .num_ids = kIds, .eos_ids = {}});
+    std::mt19937 random(5);
+    for (int round = 0; round < 2000; ++round) {
+        const std::vector<float> row = random_row(kIds, round);
+        std::vector<int32_t> output(random() % 30);
+        for (int32_t& id : output) id = static_cast<int32_t>(random() % 12);
+        SamplingParams p = params(round % 3 == 0 ? 0 : 1);
+        if (round % 2) p.frequency_penalty = static_cast<double>(random() % 401) / 100 - 2;
+        if (round % 5) p.presence_penalty = static_cast<double>(random() % 401) / 100 - 2;
+        if (round % 7) p.repetition_penalty = 0.1 + static_cast<double>(random() % 190) / 100;
+        if (round % 4 == 0) p.logit_bias = {{3, 2.5f}, {20, -100}, {39, 0.5f}, {1000, 5}};
+        std::vector<float> plain = row;
+        for (int id = 0; id < kIds; ++id) {
+            const auto count = std::count(output.begin(), output.end(), id);
+            if (count == 0) continue;
+            double x = plain[id];
+            x = x > 0 ? x / p.repetition_penalty : x * p.repetition_penalty;
+            plain[id] = static_cast<float>(
+                x - (static_cast<double>(count) * p.frequency_penalty + p.presence_penalty));
+        }
+        for (const LogitBias& bias : p.logit_bias)
+            if (bias.id < kIds) plain[bias.id] += bias.bias;
+        SamplingParams without = params(p.temperature);
+        ASSERT_EQ(sampler.sample(row.data(), p, output, round).value(),
+                  sampler.sample(plain.data(), without, {}, round).value())
+            << "round " << round;
+    }
+}
+
+TEST(Sampler, LogprobsAreTheModelsOwn) {
+    constexpr int kIds = 500;
+    Sampler sampler({.vocab_size = kIds + 4, .num_ids = kIds, .eos_ids = {}});
+    for (int round = 0; round < 50; ++round) {
+        std::vector<float> row = random_row(kIds + 4, round);
+        row[7] = row[9] = 20;  // equal: in the order of their ids
+        row[11] = -kInf;
+        SamplingParams p = params(0.3, 5);
+        p.frequency_penalty = 1;  // plays no part
+        p.num_top_logprobs = round % 6;
+        p.logprob_ids = {4, 11, kIds};
+        double sum = 0;
+        for (int id = 0; id < kIds; ++id) sum += std::exp(static_cast<double>(row[id]));
+        const auto plain = [&](int id) { return row[id] - std::log(sum); };
+        const TokenLogprobs logprobs = sampler.logprobs(row.data(), p, 3);
+        EXPECT_NEAR(logprobs.logprob, plain(3), 1e-5);
+        std::vector<int> ids(kIds);
+        std::iota(ids.begin(), ids.end(), 0);
+        std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return row[a] > row[b]; });
+        ASSERT_EQ(logprobs.top.size(), static_cast<size_t>(p.num_top_logprobs));
+        for (size_t i = 0; i < logprobs.top.size(); ++i) {
+            EXPECT_EQ(logprobs.top[i].id, ids[i]);
+            EXPECT_NEAR(logprobs.top[i].logprob, plain(ids[i]), 1e-5);
+        }
+        ASSERT_EQ(logprobs.asked.size(), 3u);
+        EXPECT_NEAR(logprobs.asked[0], plain(4), 1e-5);
+        EXPECT_EQ(logprobs.asked[1], -kInf);
+        EXPECT_EQ(logprobs.asked[2], -kInf);
     }
 }
 
@@ -267,14 +333,14 @@ TEST(Sampler, BadLogitsAreErrors) {
           Case{{kInf, 1, 2, 3}, "token 0 is inf"},
           Case{{-kInf, -kInf, -kInf, -kInf}, "no token is left"}}) {
         for (const SamplingParams& p : {params(0), params(1), params(1, 2, 0.5, 0.1)}) {
-            const Result<int32_t> token = sampler.sample(c.row.data(), p, 0, 0);
+            const Result<int32_t> token = sampler.sample(c.row.data(), p, {}, 0);
             ASSERT_FALSE(token.ok()) << c.message;
             EXPECT_NE(token.message().find(c.message), std::string::npos) << token.message();
         }
     }
     const std::vector<float> one = {-kInf, -kInf, -3, -kInf};
     for (const SamplingParams& p : {params(0), params(1), params(1, 2, 0.5, 0.1)})
-        EXPECT_EQ(sampler.sample(one.data(), p, 0, 0).value(), 2);
+        EXPECT_EQ(sampler.sample(one.data(), p, {}, 0).value(), 2);
 }
 
 TEST(Sampler, ExtremeTemperatures) {
@@ -283,12 +349,12 @@ TEST(Sampler, ExtremeTemperatures) {
     std::vector<float> row = random_row(kIds, 8);
     row[17] = 3e38f;
     row[18] = -3e38f;
-    EXPECT_EQ(sampler.sample(row.data(), params(2e-6), 0, 0).value(), 17);
-    EXPECT_EQ(sampler.sample(row.data(), params(1, -1, 0.9), 0, 0).value(), 17);
+    EXPECT_EQ(sampler.sample(row.data(), params(2e-6), {}, 0).value(), 17);
+    EXPECT_EQ(sampler.sample(row.data(), params(1, -1, 0.9), {}, 0).value(), 17);
     row = random_row(kIds, 8);
     std::vector<int> counts(kIds, 0);  // uniform when very hot
     for (int position = 0; position < 20000; ++position)
-        ++counts[sampler.sample(row.data(), params(1e9), 0, position).value()];
+        ++counts[sampler.sample(row.data(), params(1e9), {}, position).value()];
     EXPECT_GT(*std::min_element(counts.begin(), counts.end()), 0);
     EXPECT_LT(*std::max_element(counts.begin(), counts.end()), 60);
 }

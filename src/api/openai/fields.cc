@@ -1,5 +1,6 @@
 #include "api/openai/fields.h"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -11,8 +12,8 @@ using api::Call;
 using api::MaybeError;
 
 struct Context {
-    const char* name;  // of the field
-    const Json& value; // not null
+    const char* name;   // of the field
+    const Json& value;  // not null
     const api::CallDefaults& defaults;
     Call& call;
 
@@ -65,22 +66,26 @@ MaybeError read_number(const Context& c, bool (*valid)(double), std::string_view
     return {};
 }
 
+bool is_false(const Json& v) { return v.is_bool() && !v.as_bool(); }
+
 // ---- reading one field ----
 
 constexpr int kMaxChoices = 128;
 constexpr size_t kMaxStops = 256;
+constexpr size_t kMaxBiases = 1024;
+constexpr int kMaxTopLogprobs = 20;
 constexpr double kGreedyBelow = 1e-6;  // a temperature that would overflow the logits
 
 MaybeError read_temperature(const Context& c) {
     double& into = c.call.sampling.temperature;
-    auto error = read_number(c, [](double x) { return x >= 0; },
-                             "a non-negative finite number", into);
+    auto error = read_number(
+        c, [](double x) { return x >= 0; }, "a non-negative finite number", into);
     if (into < kGreedyBelow) into = 0;
     return error;
 }
 MaybeError read_top_p(const Context& c) {
-    return read_number(c, [](double x) { return x > 0 && x <= 1; }, "in (0, 1]",
-                       c.call.sampling.top_p);
+    return read_number(
+        c, [](double x) { return x > 0 && x <= 1; }, "in (0, 1]", c.call.sampling.top_p);
 }
 MaybeError read_top_k(const Context& c) {
     if (!is_whole(c.value, 1, INT32_MAX) && !is_whole(c.value, -1, -1)) {
@@ -90,8 +95,8 @@ MaybeError read_top_k(const Context& c) {
     return {};
 }
 MaybeError read_min_p(const Context& c) {
-    return read_number(c, [](double x) { return x >= 0 && x <= 1; }, "in [0, 1]",
-                       c.call.sampling.min_p);
+    return read_number(
+        c, [](double x) { return x >= 0 && x <= 1; }, "in [0, 1]", c.call.sampling.min_p);
 }
 MaybeError read_max_tokens(const Context& c) {
     int value = 0;
@@ -157,6 +162,63 @@ MaybeError read_stream_options(const Context& c) {
     return read("stream_options.continuous_usage_stats", "continuous_usage_stats",
                 c.call.continuous_usage_stats);
 }
+MaybeError read_penalty(const Context& c, double& into) {
+    return read_number(
+        c, [](double x) { return x >= -2 && x <= 2; }, "in [-2, 2]", into);
+}
+MaybeError read_repetition_penalty(const Context& c) {
+    return read_number(
+        c, [](double x) { return x > 0 && x <= 2; }, "in (0, 2]",
+        c.call.sampling.repetition_penalty);
+}
+// {"token id": bias}
+MaybeError read_logit_bias(const Context& c) {
+    const std::string expected = fmt::format(
+        "an object of at most {} token ids from 0 to {}, each with a number in "
+        "[-100, 100]",
+        kMaxBiases, c.defaults.vocab_size - 1);
+    if (!c.value.is_object() || c.value.as_object().size() > kMaxBiases) return c.wrong(expected);
+    for (const auto& [name, bias] : c.value.as_object()) {
+        int32_t id = -1;
+        const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), id);
+        if (failure != std::errc() || end != name.data() + name.size() || id < 0 ||
+            id >= c.defaults.vocab_size || !bias.is_number() ||
+            !(std::abs(bias.as_double()) <= 100)) {
+            return ApiError{
+                .message = fmt::format("logit_bias must be {}, got \"{}\": {}", expected,
+                                       name.substr(0, 20), got(bias).substr(4)),
+                .param = "logit_bias"};
+        }
+        c.call.sampling.logit_bias.push_back({id, static_cast<float>(bias.as_double())});
+    }
+    return {};
+}
+MaybeError read_chat_logprobs(const Context& c) {
+    bool wanted = false;
+    if (auto error = read_bool(c, wanted)) return error;
+    if (wanted) c.call.sampling.num_top_logprobs = 0;
+    return {};
+}
+MaybeError read_top_logprobs(const Context& c) {
+    int count = 0;
+    if (auto error =
+            read_whole(c, 0, kMaxTopLogprobs,
+                       fmt::format("a whole number from 0 to {}", kMaxTopLogprobs), count)) {
+        return error;
+    }
+    if (count > 0 && c.call.sampling.num_top_logprobs < 0) {
+        return ApiError{.message = "top_logprobs needs logprobs to be true",
+                        .param = "top_logprobs"};
+    }
+    if (c.call.sampling.num_top_logprobs >= 0) c.call.sampling.num_top_logprobs = count;
+    return {};
+}
+MaybeError read_completion_logprobs(const Context& c) {
+    if (is_false(c.value)) return {};
+    return read_whole(c, 0, kMaxTopLogprobs,
+                      fmt::format("a whole number from 0 to {}", kMaxTopLogprobs),
+                      c.call.sampling.num_top_logprobs);
+}
 MaybeError read_any_string(const Context& c) {
     std::string unused;
     return read_string(c, unused);
@@ -166,7 +228,6 @@ MaybeError read_any_string(const Context& c) {
 
 bool is_zero(const Json& v) { return v.is_number() && v.as_double() == 0; }
 bool is_one(const Json& v) { return v.is_number() && v.as_double() == 1; }
-bool is_false(const Json& v) { return v.is_bool() && !v.as_bool(); }
 bool is_false_or_zero(const Json& v) { return is_false(v) || is_zero(v); }
 bool is_empty(const Json& v) {
     return (v.is_string() && v.as_string().empty()) || (v.is_array() && v.as_array().empty()) ||
@@ -178,7 +239,7 @@ bool is_none_choice(const Json& v) { return v == Json("none") || v == Json("auto
 struct Field {
     const char* name;
     unsigned endpoints;
-    MaybeError (*read)(const Context&);      // null: not built yet
+    MaybeError (*read)(const Context&);         // null: not built yet
     bool (*is_neutral)(const Json&) = nullptr;  // of a field not built yet: changes nothing
 };
 
@@ -215,17 +276,20 @@ const Field kFields[] = {
      [](const Context& c) { return read_bool(c, c.call.return_token_ids); }},
     // An extension for tests: see Request::hash_logits.
     {"logits_hash", kBoth, [](const Context& c) { return read_bool(c, c.call.logits_hash); }},
+    {"frequency_penalty", kBoth,
+     [](const Context& c) { return read_penalty(c, c.call.sampling.frequency_penalty); }},
+    {"presence_penalty", kBoth,
+     [](const Context& c) { return read_penalty(c, c.call.sampling.presence_penalty); }},
+    {"repetition_penalty", kBoth, read_repetition_penalty},
+    {"logit_bias", kBoth, read_logit_bias},
+    {"logprobs", kChat, read_chat_logprobs},
+    {"top_logprobs", kChat, read_top_logprobs},  // after logprobs, which it refines
+    {"logprobs", kCompletion, read_completion_logprobs},
     {"echo", kCompletion, [](const Context& c) { return read_bool(c, c.call.echo); }},
 
     {"functions", kChat, nullptr, is_empty},
     {"function_call", kChat, nullptr, is_none_choice},
-    {"logprobs", kChat, nullptr, is_false},
-    {"logprobs", kCompletion, nullptr, is_false},  // 0 asks for the chosen tokens' own
-    {"top_logprobs", kBoth, nullptr, is_zero},
-    {"logit_bias", kBoth, nullptr, is_empty},
-    {"frequency_penalty", kBoth, nullptr, is_zero},
-    {"presence_penalty", kBoth, nullptr, is_zero},
-    {"repetition_penalty", kBoth, nullptr, is_one},
+    {"top_logprobs", kCompletion, nullptr, is_zero},
     {"response_format", kBoth, nullptr, is_text_format},
     {"json_schema", kBoth, nullptr, is_empty},
     {"regex", kBoth, nullptr, is_empty},
@@ -242,14 +306,21 @@ const Field kFields[] = {
 };
 
 MaybeError not_supported(const Field& field, const Json& value) {
-    return ApiError{.message = fmt::format("{} is not supported yet, {}: leave it out", field.name,
-                                           got(value)),
-                    .param = field.name,
-                    .code = "unsupported_parameter"};
+    return ApiError{
+        .message = fmt::format("{} is not supported yet, {}: leave it out", field.name, got(value)),
+        .param = field.name,
+        .code = "unsupported_parameter"};
 }
 
 // Checks that concern two fields.
 MaybeError check_together(const Call& call) {
+    if (call.echo && call.sampling.num_top_logprobs >= 0) {
+        return ApiError{.message =
+                            "echo with logprobs is not supported yet: there are none of the "
+                            "prompt's tokens; leave one of them out",
+                        .param = "logprobs",
+                        .code = "unsupported_parameter"};
+    }
     if (call.max_tokens && call.sampling.min_new_tokens > *call.max_tokens) {
         return ApiError{.message = fmt::format("min_tokens must be at most max_tokens ({}), got {}",
                                                *call.max_tokens, call.sampling.min_new_tokens),

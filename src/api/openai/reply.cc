@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/ids.h"
+#include "api/openai/logprobs.h"
 #include "base/json.h"
 
 namespace aerie::openai {
@@ -124,7 +125,8 @@ class OpenAiReply : public api::ReplyFormat {
         Json list = Json::array();
         for (const Piece& piece : choices) {
             Json choice = whole_choice(piece);
-            end_choice(piece, has_calls(piece), choice);
+            size_t offset = 0;  // logprobs come without an echo
+            end_choice(piece, has_calls(piece), offset, choice);
             list.push_back(std::move(choice));
         }
         Json reply = frame(whole_object(), std::move(list));
@@ -142,7 +144,10 @@ class OpenAiReply : public api::ReplyFormat {
         stream.has_calls |= has_calls(piece);
         for (size_t i = 0; i < piece.events.size(); ++i) {
             Json choice = event_choice(piece.choice, piece.events[i]);
-            if (i == 0) add_ids(piece, choice);  // of all the piece
+            if (i == 0) {  // what belongs to the tokens of all the piece
+                finish_choice(Piece{}, false, choice);
+                add_tokens(piece, stream.offset, choice);
+            }
             out += chunk(std::move(choice), usage);
         }
         if (piece.finish != FinishReason::kNone) {
@@ -150,9 +155,10 @@ class OpenAiReply : public api::ReplyFormat {
             if (!piece.events.empty()) {
                 rest.token_ids.clear();
                 rest.logits_hashes.clear();
+                rest.logprobs.clear();
             }
             Json choice = last_choice(piece.choice);
-            end_choice(rest, stream.has_calls, choice);
+            end_choice(rest, stream.has_calls, stream.offset, choice);
             out += chunk(std::move(choice), usage);
         }
         return out;
@@ -174,6 +180,8 @@ class OpenAiReply : public api::ReplyFormat {
     virtual std::string begin_choice(int choice, const Usage& usage) = 0;
     virtual Json event_choice(int choice, const Event& event) const = 0;
     virtual Json last_choice(int choice) const = 0;
+    virtual Json logprobs_json(const std::vector<api::TokenLogprob>& tokens,
+                               size_t& offset) const = 0;
 
     Json frame(const char* object, Json choices) const {
         return Json::object()
@@ -200,14 +208,18 @@ class OpenAiReply : public api::ReplyFormat {
             .set("matched_stop", matched_json(piece));
     }
 
-    void add_ids(const Piece& piece, Json& choice) const {
+    // After finish_choice(). offset: of the first token in the choice's text.
+    void add_tokens(const Piece& piece, size_t& offset, Json& choice) const {
+        if (header_.logprobs && !piece.logprobs.empty()) {
+            choice.set("logprobs", logprobs_json(piece.logprobs, offset));
+        }
         if (header_.return_token_ids) choice.set("token_ids", ids_json(piece.token_ids));
         if (header_.logits_hash) choice.set("logits_hashes", hashes_json(piece.logits_hashes));
     }
 
-    void end_choice(const Piece& piece, bool has_calls, Json& choice) const {
+    void end_choice(const Piece& piece, bool has_calls, size_t& offset, Json& choice) const {
         finish_choice(piece, has_calls, choice);
-        add_ids(piece, choice);
+        add_tokens(piece, offset, choice);
     }
 
     const std::vector<int32_t>* prompt_ids(int choice) const {
@@ -220,6 +232,7 @@ class OpenAiReply : public api::ReplyFormat {
   private:
     struct ChoiceStream {
         bool begun = false, has_calls = false;
+        size_t offset = 0;  // of the next token in its text, in characters
     };
     std::vector<ChoiceStream> streams_;  // [choice]
 };
@@ -290,6 +303,9 @@ class ChatReply final : public OpenAiReply {
         return delta(choice, Json::object().set("tool_calls", std::move(calls)));
     }
     Json last_choice(int choice) const override { return delta(choice, Json::object()); }
+    Json logprobs_json(const std::vector<api::TokenLogprob>& tokens, size_t&) const override {
+        return chat_logprobs(tokens);
+    }
 };
 
 class CompletionReply final : public OpenAiReply {
@@ -327,6 +343,10 @@ class CompletionReply final : public OpenAiReply {
         return text_json(choice, event.text);
     }
     Json last_choice(int choice) const override { return text_json(choice, ""); }
+    Json logprobs_json(const std::vector<api::TokenLogprob>& tokens,
+                       size_t& offset) const override {
+        return completion_logprobs(tokens, offset);
+    }
 };
 
 }  // namespace

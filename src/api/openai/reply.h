@@ -21,7 +21,7 @@ struct ReplyHeader {
     int64_t created = 0;  // Unix time
     int n = 1;            // choices for each prompt: choice / n is a choice's prompt
     bool include_usage = false, continuous_usage_stats = false;
-    bool return_token_ids = false, logits_hash = false;
+    bool return_token_ids = false, logits_hash = false, logprobs = false;
     std::vector<std::vector<int32_t>> prompt_token_ids;  // [prompt]; empty: not asked for
     std::vector<std::string> echo;                       // [prompt]; empty: not asked for
 };

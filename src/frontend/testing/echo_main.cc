@@ -1,5 +1,7 @@
-// frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats the end of the prompt,
-// for trying clients without an engine. Ends with its standard input.
+// frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats what the user said last,
+// or the end of a prompt that is no chat. So a client can have every answer it asks for: calls of
+// tools, reasoning, stop strings. Ends with its standard input.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -13,18 +15,27 @@ namespace {
 
 Script repeat(const Request& request, const Tokenizer& tokenizer) {
     Script script;
-    const int count = std::min<int>(request.sampling.max_new_tokens,
-                                    static_cast<int>(request.prompt.size()));
-    for (int i = 0; i < count; ++i) {
-        const int32_t id = request.prompt[request.prompt.size() - count + i];
-        if (!tokenizer.is_special(id)) script.tokens.push_back(id);
+    const auto& prompt = request.prompt;
+    const auto last = [&](const char* token) {
+        const auto found = std::find(prompt.rbegin(), prompt.rend(), *tokenizer.token_id(token));
+        return static_cast<size_t>(prompt.rend() - found);  // the place after it; 0: there is none
+    };
+    const size_t begin = last("<｜User｜>");
+    const size_t answer = last("<｜Assistant｜>");
+    const size_t end = answer > begin ? answer - 1 : prompt.size();
+    const auto limit = static_cast<size_t>(request.sampling.max_new_tokens);
+    for (size_t i = begin; i < end && script.tokens.size() < limit; ++i) {
+        if (tokenizer.is_special(prompt[i])) continue;
+        script.tokens.push_back(prompt[i]);
+        script.logprobs.push_back({-0.5f, {{prompt[i], -0.5f}}, {}});
     }
-    if (static_cast<int>(script.tokens.size()) < request.sampling.max_new_tokens) {
+    if (script.tokens.size() < limit) {
+        script.logprobs.push_back({-0.25f, {{*tokenizer.eos_id(), -0.25f}}, {}});
         script.tokens.push_back(*tokenizer.eos_id());
         script.finish = FinishReason::kStop;
         script.matched_token = *tokenizer.eos_id();
     }
-    script.seconds_per_step = 0.02;
+    script.seconds_per_step = 0.002;
     return script;
 }
 

@@ -125,6 +125,9 @@ std::vector<TokenOut> FakeEngine::step() {
         if (request.next == 0) out.logits_hashes = script.hashes;
         const size_t end = std::min(request.next + script.step, script.tokens.size());
         out.tokens.assign(script.tokens.begin() + request.next, script.tokens.begin() + end);
+        for (size_t i = request.next; i < std::min(end, script.logprobs.size()); ++i) {
+            out.logprobs.push_back(script.logprobs[i]);
+        }
         request.next = end;
         const bool ended = end == script.tokens.size() && !script.never_ends;
         if (ended) {

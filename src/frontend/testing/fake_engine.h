@@ -29,6 +29,7 @@ struct Script {
     double seconds_per_step = 0;
     std::string refusal = {};        // add() fails with it
     std::vector<uint64_t> hashes = {};
+    std::vector<TokenLogprobs> logprobs = {};  // [tokens]
 };
 
 class FakeEngine final : public control::EngineClient {

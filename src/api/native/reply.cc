@@ -1,0 +1,131 @@
+#include "api/native/reply.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "api/openai/reply.h"
+#include "base/json.h"
+
+namespace aerie::native {
+namespace {
+
+using api::ApiError;
+using api::Body;
+using api::Piece;
+using api::Usage;
+
+Json finish_json(const Piece& piece) {
+    switch (piece.finish) {
+        case FinishReason::kNone:
+            break;
+        case FinishReason::kStop:
+            return Json::object()
+                .set("type", "stop")
+                .set("matched", !piece.matched_string.empty() ? Json(piece.matched_string)
+                                : piece.matched_token >= 0    ? Json(piece.matched_token)
+                                                              : Json());
+        case FinishReason::kLength:
+            return Json::object().set("type", "length").set("length", piece.num_tokens);
+        case FinishReason::kAbort:
+            return Json::object()
+                .set("type", "abort")
+                .set("message", "the request was aborted")
+                .set("status_code", Json());
+    }
+    return {};
+}
+
+Json logprob_json(float logprob, int32_t id, const std::string& text) {
+    Json entry = Json::array();
+    entry.push_back(static_cast<double>(std::max(logprob, -9999.0f)));
+    entry.push_back(id);
+    entry.push_back(text);
+    return entry;
+}
+
+Json entries_json(const std::vector<api::TokenLogprob::Entry>& entries) {
+    Json list = Json::array();
+    for (const auto& entry : entries) {
+        list.push_back(logprob_json(entry.logprob, entry.id, entry.text));
+    }
+    return list;
+}
+
+class GenerateReply final : public api::ReplyFormat {
+  public:
+    explicit GenerateReply(ReplyHeader header) : header_(std::move(header)) {}
+
+    Body error(const ApiError& error) const override { return openai::error_body(error); }
+
+    Body whole(const std::vector<Piece>& choices, const Usage&) const override {
+        Json list = Json::array();
+        for (const Piece& piece : choices) list.push_back(choice_json(piece));
+        const bool alone = !header_.is_batch && choices.size() == 1;
+        return {"application/json", alone ? list.as_array()[0].dump() : list.dump()};
+    }
+
+    std::string stream_piece(const Piece& piece, const Usage&) override {
+        const auto index = static_cast<size_t>(piece.choice);
+        if (index >= so_far_.size()) so_far_.resize(index + 1);
+        Piece& all = so_far_[index];
+        for (const parse::Event& event : piece.events) parse::append(all.events, event);
+        std::copy(piece.token_ids.begin(), piece.token_ids.end(),
+                  std::back_inserter(all.token_ids));
+        std::copy(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(all.logprobs));
+        all.choice = piece.choice;
+        all.finish = piece.finish;
+        all.matched_string = piece.matched_string;
+        all.matched_token = piece.matched_token;
+        all.num_tokens = piece.num_tokens;
+        all.num_cached = piece.num_cached;
+        return "data: " + choice_json(all).set("index", piece.choice).dump() + "\n\n";
+    }
+    std::string stream_end(const Usage&) override { return "data: [DONE]\n\n"; }
+    std::string stream_error(const ApiError& error) override {
+        return "data: " + openai::error_body(error).text + "\n\ndata: [DONE]\n\n";
+    }
+
+  private:
+    Json choice_json(const Piece& piece) const {
+        const auto prompt = static_cast<size_t>(piece.choice / header_.n);
+        Json ids = Json::array();
+        for (const int32_t id : piece.token_ids) ids.push_back(id);
+        const bool several = header_.num_prompt_tokens.size() * static_cast<size_t>(header_.n) > 1;
+        Json meta = Json::object();
+        meta.set("id", several ? fmt::format("{}-{}", header_.id, piece.choice) : header_.id)
+            .set("finish_reason", finish_json(piece))
+            .set("prompt_tokens", header_.num_prompt_tokens[prompt])
+            .set("completion_tokens", piece.num_tokens)
+            .set("cached_tokens", piece.num_cached)
+            .set("e2e_latency", seconds_since(header_.arrival));
+        if (header_.logprobs) add_logprobs(piece, meta);
+        return Json::object()
+            .set("text", parse::text_of(piece.events, parse::Event::Kind::kContent))
+            .set("output_ids", std::move(ids))
+            .set("meta_info", std::move(meta));
+    }
+    static void add_logprobs(const Piece& piece, Json& meta) {
+        Json tokens = Json::array(), tops = Json::array(), asked = Json::array();
+        for (const api::TokenLogprob& token : piece.logprobs) {
+            tokens.push_back(logprob_json(token.logprob, token.id, token.text));
+            tops.push_back(entries_json(token.top));
+            asked.push_back(entries_json(token.asked));
+        }
+        meta.set("input_token_logprobs", Json::array())
+            .set("output_token_logprobs", std::move(tokens))
+            .set("output_top_logprobs", std::move(tops))
+            .set("output_token_ids_logprobs", std::move(asked));
+    }
+
+    const ReplyHeader header_;
+    std::vector<Piece> so_far_;  // [choice] of a stream
+};
+
+}  // namespace
+
+std::unique_ptr<api::ReplyFormat> generate_reply(ReplyHeader header) {
+    return std::make_unique<GenerateReply>(std::move(header));
+}
+
+}  // namespace aerie::native

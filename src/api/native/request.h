@@ -1,0 +1,16 @@
+// SGLang's native request body → Call.
+#pragma once
+
+#include "api/call.h"
+#include "api/error.h"
+#include "base/json.h"
+
+namespace aerie::native {
+
+// POST /generate. One prompt or a batch: text or input_ids; sampling_params are those of all. The
+// defaults are SGLang's own, not the model's. The logprobs of prompts are not built: logprob_start_len
+// must be -1.
+api::MaybeError parse_generate(const Json& body, const api::CallDefaults& defaults,
+                               api::Call& call);
+
+}  // namespace aerie::native
