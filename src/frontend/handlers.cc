@@ -10,6 +10,8 @@
 #include "api/native/request.h"
 #include "api/openai/reply.h"
 #include "api/openai/request.h"
+#include "api/responses/reply.h"
+#include "api/responses/request.h"
 
 namespace aerie::frontend {
 
@@ -41,7 +43,8 @@ Handlers::Handlers(const FrontendOptions& options, FrontendParts parts)
                options.defaults.formats.reasoning),
       metrics_(parts_.registry, options.served_model_name),
       started_(std::time(nullptr)),
-      dispatcher_(Dispatcher::make(parts_.engine, dispatcher_options(options))) {}
+      dispatcher_(Dispatcher::make(parts_.engine, dispatcher_options(options))),
+      conversations_(std::make_shared<responses::Conversations>(responses::ConversationLimits{})) {}
 
 void Handlers::send_error(HttpCall& call, const ApiError& error) const {
     call.answer.send_error(call.request.path, error);
@@ -79,10 +82,36 @@ void Handlers::native_generate(HttpCall& call) {
     generate(call, native::parse_generate, &Handlers::native_format);
 }
 
-void Handlers::generate(HttpCall& http, Parse* parse, MakeFormat make_format) {
-    if (stopping_) return send_error(http, {.status = 503, .message = "the server is stopping"});
+bool Handlers::begin(HttpCall& http, Json& body) const {
+    if (!stopping_) return read_body(http, body);
+    send_error(http, {.status = 503, .message = "the server is stopping"});
+    return false;
+}
+
+void Handlers::responses(HttpCall& http) {
     Json body;
-    if (!read_body(http, body)) return;
+    if (!begin(http, body)) return;
+    Call call;
+    responses::Given given;
+    if (auto error = responses::parse_responses(body, options_.defaults, *conversations_, call,
+                                                given)) {
+        return send_error(http, *error);
+    }
+    if (call.model.empty()) call.model = options_.served_model_name;
+    std::vector<EncodedPrompt> prompts;
+    if (auto error = encode_all(call, prompts)) return send_error(http, *error);
+    auto format = responses::responses_reply({.model = call.model,
+                                              .created = std::time(nullptr),
+                                              .temperature = call.sampling.temperature,
+                                              .top_p = call.sampling.top_p,
+                                              .given = std::move(given),
+                                              .conversations = conversations_});
+    start(std::move(call), std::move(prompts), std::move(format), http.answer);
+}
+
+void Handlers::generate(HttpCall& http, Parse* parse, MakeFormat make_format) {
+    Json body;
+    if (!begin(http, body)) return;
     Call call;
     if (auto error = parse(body, options_.defaults, call)) return send_error(http, *error);
     if (call.model.empty()) call.model = options_.served_model_name;

@@ -7,6 +7,7 @@
 
 #include "api/call.h"
 #include "api/error.h"
+#include "api/responses/store.h"
 #include "base/json.h"
 #include "frontend/answer.h"
 #include "frontend/dispatcher.h"
@@ -31,6 +32,7 @@ class Handlers {
     void completion(HttpCall& call);
     void messages(HttpCall& call);
     void native_generate(HttpCall& call);
+    void responses(HttpCall& call);
     void count_tokens(HttpCall& call);
 
     void root(HttpCall& call);
@@ -62,6 +64,8 @@ class Handlers {
     using MakeFormat = std::unique_ptr<api::ReplyFormat> (Handlers::*)(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
     void generate(HttpCall& call, Parse* parse, MakeFormat make_format);
+    // False, and the call is answered, where it is no JSON object or the server is stopping.
+    bool begin(HttpCall& call, Json& body) const;
     std::unique_ptr<api::ReplyFormat> chat_format(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
     std::unique_ptr<api::ReplyFormat> completion_format(
@@ -91,6 +95,8 @@ class Handlers {
     const std::shared_ptr<Dispatcher> dispatcher_;
     Timeouts timeouts_;
     std::atomic<bool> stopping_{false};
+    // Shared with replies, which may be written after this has gone.
+    const std::shared_ptr<responses::Conversations> conversations_;
 };
 
 }  // namespace aerie::frontend
