@@ -37,6 +37,7 @@ struct Call {
     std::optional<int> max_tokens;     // absent: default_max_tokens
     std::optional<int> default_max_tokens;  // absent: to the end of the context
     std::vector<std::string> stop;
+    std::vector<std::string> stop_regex;  // each compiles (parse/stop_regexes.h)
     bool no_stop_trim = false;
     bool skip_special_tokens = true;
     // What is parsed out of the output's text; reasoning_open is set when the prompt is encoded.

@@ -1,6 +1,7 @@
 #include "frontend/choice_text.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace aerie::frontend {
 
@@ -10,17 +11,29 @@ ChoiceText::ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int ch
       choice_(choice),
       decoder_(tokenizer, call.skip_special_tokens),
       stops_(call.stop, call.no_stop_trim),
+      stop_regexes_(parse::StopRegexes::compile(call.stop_regex, call.no_stop_trim).value()),
       parser_(call.parser) {}
 
 bool ChoiceText::add_text(const std::string& text, api::Piece& piece) {
     if (num_tokens_ < call_.sampling.min_new_tokens) {
-        parser_.push(stops_.pass(text), piece.events);
+        parser_.push(stop_regexes_.pass(stops_.pass(text)).text, piece.events);
         return false;
     }
     StopStrings::Result result = stops_.push(text);
-    parser_.push(result.text, piece.events);
-    if (result.matched) piece.matched_string = *result.matched;
-    if (!result.matched && !parser_.ended()) return false;
+    return let_through(result.text, std::move(result.matched), /*is_last=*/false, piece);
+}
+
+bool ChoiceText::let_through(std::string_view text, std::optional<std::string> matched,
+                             bool is_last, api::Piece& piece) {
+    parse::StopRegexes::Found found = stop_regexes_.push(text);
+    parser_.push(found.text, piece.events);
+    if (!found.matched && (matched || is_last)) {
+        found = stop_regexes_.finish();
+        parser_.push(found.text, piece.events);
+    }
+    if (found.matched) matched = std::move(found.matched);  // it begins before the stop string
+    if (matched) piece.matched_string = *matched;
+    if (!matched && !parser_.ended()) return false;
     end(FinishReason::kStop, piece);
     return true;
 }
@@ -38,9 +51,10 @@ bool ChoiceText::add_token(int32_t id, bool is_end, api::Piece& piece) {
     return add_text(decoder_.push(id), piece);
 }
 
-void ChoiceText::add_logprobs(int32_t id, const TokenLogprobs& logprobs,
-                              api::Piece& piece) const {
-    const auto text_of = [this](int32_t token) { return std::string(tokenizer_.token_bytes(token)); };
+void ChoiceText::add_logprobs(int32_t id, const TokenLogprobs& logprobs, api::Piece& piece) const {
+    const auto text_of = [this](int32_t token) {
+        return std::string(tokenizer_.token_bytes(token));
+    };
     api::TokenLogprob& added = piece.logprobs.emplace_back();
     added.id = id;
     added.text = text_of(id);
@@ -71,7 +85,7 @@ Result<api::Piece> ChoiceText::take(const TokenOut& out) {
     }
     if (out.finish == FinishReason::kNone) return piece;
     if (add_text(decoder_.finish(), piece)) return piece;
-    parser_.push(stops_.finish(), piece.events);
+    if (let_through(stops_.finish(), std::nullopt, /*is_last=*/true, piece)) return piece;
     end(out.finish, piece);
     piece.matched_token = out.matched_token;
     return piece;

@@ -1,17 +1,21 @@
 // ChoiceText: the tokens of one choice → its text, and where that ends.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "api/call.h"
 #include "api/reply.h"
 #include "base/result.h"
 #include "parse/output_parser.h"
+#include "parse/stop_regexes.h"
 #include "parse/stop_strings.h"
 #include "request/request.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie::frontend {
 
-// Tokens → text → stop strings → reasoning, content and tool calls. However the tokens are cut into
+// Tokens → text → stop strings and patterns → reasoning, content and tool calls. However the tokens are cut into
 // TokenOuts, the pieces together are the same. One thread at a time.
 class ChoiceText {
   public:
@@ -31,6 +35,9 @@ class ChoiceText {
     // True where the token has completed a stop string.
     bool add_token(int32_t id, bool is_end, api::Piece& piece);
     bool add_text(const std::string& text, api::Piece& piece);
+    // What stop strings have let through. True where the output has ended.
+    bool let_through(std::string_view text, std::optional<std::string> matched, bool is_last,
+                     api::Piece& piece);
     void end(FinishReason finish, api::Piece& piece);
 
     void add_logprobs(int32_t id, const TokenLogprobs& logprobs, api::Piece& piece) const;
@@ -40,6 +47,7 @@ class ChoiceText {
     const int choice_;
     IncrementalDecoder decoder_;
     StopStrings stops_;
+    parse::StopRegexes stop_regexes_;
     parse::OutputParser parser_;
     int num_tokens_ = 0;
     int num_reasoning_ = 0;

@@ -81,6 +81,9 @@ TEST_F(GenerateTest, StreamedEqualsWhole) {
         R"("max_tokens":90,"stop":["好的!"])",
         R"("max_tokens":90,"skip_special_tokens":false,"no_stop_trim":true)",
         R"("max_tokens":90,"stop":["T","j"],"min_tokens":3)",
+        R"("max_tokens":90,"stop_regex":"S\\w+","stop":"fox")",
+        R"("max_tokens":90,"stop_regex":["[jx].*","终."],"no_stop_trim":true)",
+        R"("max_tokens":90,"stop_regex":"好.*$")",
     };
     for (const char* fields : kRequests) {
         for (const int step : {1, 2, 3, 5, 100}) {

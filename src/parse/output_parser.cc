@@ -52,6 +52,7 @@ std::string text_of(const Events& events, Event::Kind kind) {
 }
 
 OutputParser::OutputParser(ParserOptions options) : options_(std::move(options)) {
+    if (options_.reasoning == ReasoningFormat::kNone) options_.reasoning_open = false;
     drop_blanks_ = options_.reasoning_open;
 }
 

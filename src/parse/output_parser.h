@@ -46,7 +46,7 @@ std::string text_of(const Events& events, Event::Kind kind);
 
 struct ParserOptions {
     ReasoningFormat reasoning = ReasoningFormat::kNone;
-    bool reasoning_open = false;    // the prompt has begun it
+    bool reasoning_open = false;    // the prompt has begun it; nothing where reasoning is kNone
     bool stream_reasoning = true;   // false: reasoning is one event, when it ends
     ToolFormat tools = ToolFormat::kNone;
     std::vector<std::string> tool_names = {};
@@ -95,7 +95,7 @@ class OutputParser {
     void refuse(Events& out);
     bool in_call() const;
 
-    const ParserOptions options_;
+    ParserOptions options_;
     State state_ = State::kStart;
     std::string buffer_;     // what may become a marker
     std::string blanks_;     // at the end of what has been told: left out, or told with what follows

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "parse/stop_regexes.h"
+
 namespace aerie::openai {
 namespace {
 
@@ -118,26 +120,33 @@ MaybeError read_seed(const Context& c) {
     if (!error) c.call.seed = static_cast<uint64_t>(value);
     return error;
 }
-MaybeError read_stop(const Context& c) {
+MaybeError read_strings(const Context& c, std::vector<std::string>& into) {
     const char* const expected = "a string or a list of strings, none of them empty";
     const auto valid = [](const Json& item) {
         return item.is_string() && !item.as_string().empty();
     };
     if (valid(c.value)) {
-        c.call.stop = {c.value.as_string()};
+        into = {c.value.as_string()};
         return {};
     }
     if (!c.value.is_array()) return c.wrong(expected);
     if (c.value.as_array().size() > kMaxStops) {
-        return ApiError{.message = fmt::format("stop must have at most {} strings, got {}",
+        return ApiError{.message = fmt::format("{} must have at most {} strings, got {}", c.name,
                                                kMaxStops, c.value.as_array().size()),
-                        .param = "stop"};
+                        .param = c.name};
     }
     for (const Json& item : c.value.as_array()) {
         if (!valid(item)) return c.wrong(expected);
-        c.call.stop.push_back(item.as_string());
+        into.push_back(item.as_string());
     }
     return {};
+}
+MaybeError read_stop(const Context& c) { return read_strings(c, c.call.stop); }
+MaybeError read_stop_regex(const Context& c) {
+    if (auto error = read_strings(c, c.call.stop_regex)) return error;
+    const auto compiled = parse::StopRegexes::compile(c.call.stop_regex, false);
+    if (compiled.ok()) return {};
+    return ApiError{.message = "stop_regex: " + compiled.message(), .param = "stop_regex"};
 }
 MaybeError read_stop_token_ids(const Context& c) {
     const std::string expected =
@@ -256,6 +265,7 @@ const Field kFields[] = {
     {"n", kBoth, read_n},
     {"seed", kBoth, read_seed},
     {"stop", kBoth, read_stop},
+    {"stop_regex", kBoth, read_stop_regex},
     {"stop_token_ids", kBoth, read_stop_token_ids},
     {"min_tokens", kBoth, read_min_tokens},
     {"ignore_eos", kBoth,
@@ -295,7 +305,6 @@ const Field kFields[] = {
     {"regex", kBoth, nullptr, is_empty},
     {"ebnf", kBoth, nullptr, is_empty},
     {"structural_tag", kBoth, nullptr, is_empty},
-    {"stop_regex", kBoth, nullptr, is_empty},
     {"suffix", kCompletion, nullptr, is_empty},
     {"best_of", kCompletion, nullptr, is_one},
     {"lora_path", kBoth, nullptr, is_empty},
