@@ -60,6 +60,7 @@ struct CallDefaults {
     double top_p = 1.0;
     int top_k = -1;
     double min_p = 0.0;
+    double repetition_penalty = 1.0;
     int vocab_size = 0;
     parse::Formats formats = {};  // in which the model writes reasoning and tool calls
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/log.h"
 #include "config/keys.h"
 #include "config/nearest.h"
 
@@ -27,6 +26,8 @@ api::CallDefaults call_defaults(const ModelConfig& model) {
     // In generation_config.json 0 means all, as in transformers.
     if (given.top_k && *given.top_k > 0) defaults.top_k = *given.top_k;
     defaults.min_p = given.min_p.value_or(defaults.min_p);
+    defaults.repetition_penalty =
+        given.repetition_penalty.value_or(defaults.repetition_penalty);
     defaults.vocab_size = model.vocab_size;
     return defaults;
 }
@@ -173,12 +174,6 @@ Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::
         return error("{} is {}: TLS is not supported yet, leave it out",
                      is_cert ? "ssl_certfile" : "ssl_keyfile",
                      is_cert ? settings.ssl_certfile : settings.ssl_keyfile);
-    }
-    if (loaded.model.generation.repetition_penalty.value_or(1) != 1) {
-        log_warning(
-            "generation_config.json: repetition_penalty {} is not supported yet and plays "
-            "no part",
-            *loaded.model.generation.repetition_penalty);
     }
     FrontendOptions options;
     options.http.host = loaded.config.server.host;

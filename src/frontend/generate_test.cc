@@ -288,13 +288,15 @@ TEST_F(GenerateTest, SeedsAreDrawnFreshOrFromTheSetting) {
 
 TEST_F(GenerateTest, DefaultsAreTheModels) {
     FrontendOptions options;
-    options.defaults = {.temperature = 0.6, .top_p = 0.95, .top_k = 40, .min_p = 0.1};
+    options.defaults = {
+        .temperature = 0.6, .top_p = 0.95, .top_k = 40, .min_p = 0.1, .repetition_penalty = 1.5};
     start([](const Request&) { return says("x"); }, options);
     post("/v1/completions", R"({"prompt":"x"})");
     post("/v1/completions", R"({"prompt":"x","temperature":0,"top_p":1,"top_k":-1,"min_p":0})");
     const auto requests = engine_->requests();
     EXPECT_EQ(requests[0].sampling.temperature, 0.6);
     EXPECT_EQ(requests[0].sampling.top_k, 40);
+    EXPECT_EQ(requests[0].sampling.repetition_penalty, 1.5);
     EXPECT_EQ(requests[0].sampling.max_new_tokens, 16);
     EXPECT_EQ(requests[1].sampling.temperature, 0);
     EXPECT_EQ(requests[1].sampling.top_p, 1);

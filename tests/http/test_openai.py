@@ -2,9 +2,7 @@
 
 AERIE_URL names it (http://127.0.0.1:30000); AERIE_API_KEY is its key, where it has one. The answers
 are not compared with a golden: what is tested is that the client understands every reply."""
-import http.client
 import json
-import os
 import socket
 import time
 import urllib.parse
@@ -12,14 +10,14 @@ import urllib.parse
 import openai
 import pytest
 
-URL = os.environ.get("AERIE_URL", "http://127.0.0.1:30000").rstrip("/")
-KEY = os.environ.get("AERIE_API_KEY", "none")
+from conftest import KEY, URL, openai_client, request
+
 HELLO = [{"role": "user", "content": "What is a mixture-of-experts model?"}]
 
 
 @pytest.fixture(scope="module")
 def client():
-    return openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0, timeout=120)
+    return openai_client(URL)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +31,7 @@ def chat(client, model, **fields):
 
 
 def raw(method, path, body=None, headers=None):
-    where = urllib.parse.urlsplit(URL)
-    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
-    connection.request(method, path, body, {"Content-Type": "application/json",
-                                            "Authorization": f"Bearer {KEY}"} | (headers or {}))
-    reply = connection.getresponse()
-    text = reply.read().decode()
-    connection.close()
-    return reply.status, dict(reply.getheaders()), text
+    return request(URL, method, path, body, headers)
 
 
 def test_models(client, model):
@@ -139,6 +130,32 @@ def test_paths_and_bodies():
     assert raw("POST", "/v1/chat/completions", "{}", {"Content-Type": "text/plain"})[0] == 415
     status, _, text = raw("POST", "/v1/chat/completions", '{"messages": oops}')
     assert status == 400 and "byte" in json.loads(text)["message"]
+
+
+def test_a_client_that_ends_its_side():
+    where = urllib.parse.urlsplit(URL)
+    body = json.dumps({"prompt": "One two", "max_tokens": 8, "ignore_eos": True})
+    with socket.create_connection((where.hostname, where.port), timeout=60) as half:
+        half.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+                      f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                      + body).encode())
+        half.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: half.recv(4096), b""))
+    assert b"HTTP/1.1 200 OK" in answer and b'"finish_reason":"length"' in answer
+
+
+def test_document():
+    document = json.loads(raw("GET", "/openapi.json")[2])
+    assert "post" in document["paths"]["/v1/chat/completions"]
+    assert "/v1/messages" in raw("GET", "/docs")[2]
+
+
+def test_logprobs(client, model):
+    reply = chat(client, model, max_tokens=4, logprobs=True, top_logprobs=3)
+    content = reply.choices[0].logprobs.content
+    assert len(content) == reply.usage.completion_tokens
+    assert all(token.logprob <= 0 and len(token.top_logprobs) == 3 for token in content)
+    assert all(token.token == token.top_logprobs[0].token for token in content)  # greedy
 
 
 def test_health_and_metrics():

@@ -25,6 +25,7 @@ void set_defaults(const api::CallDefaults& defaults, Call& call) {
     call.sampling.top_p = defaults.top_p;
     call.sampling.top_k = defaults.top_k;
     call.sampling.min_p = defaults.min_p;
+    call.sampling.repetition_penalty = defaults.repetition_penalty;
 }
 
 MaybeError read_flag(const Json& body, const char* name, bool& into) {
