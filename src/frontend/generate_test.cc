@@ -220,7 +220,7 @@ TEST_F(GenerateTest, LogprobsAreGivenForEachToken) {
     const std::string more = R"(,"logprobs":true,"top_logprobs":2)";
     const Json whole = json(post("/v1/chat/completions", chat_body(more)));
     EXPECT_EQ(engine_->requests().back().sampling.num_top_logprobs, 2);
-    const Json& content = choice(whole)["logprobs"]["content"];
+    const Json content = choice(whole)["logprobs"]["content"];
     ASSERT_EQ(content.as_array().size(), script.tokens.size());
     const Json& first = content.as_array()[0];
     const auto bytes = tokenizer().token_bytes(script.tokens[0]);
@@ -234,7 +234,7 @@ TEST_F(GenerateTest, LogprobsAreGivenForEachToken) {
         Json streamed = Json::array();
         for (const Json& event :
              events(post("/v1/chat/completions", chat_body(more + R"(,"stream":true)")).body)) {
-            const Json& logprobs = choice(event)["logprobs"];
+            const Json logprobs = choice(event)["logprobs"];
             if (logprobs.is_null()) continue;
             for (const Json& token : logprobs["content"].as_array()) streamed.push_back(token);
         }
@@ -250,7 +250,7 @@ TEST_F(GenerateTest, LogprobsAreGivenForEachToken) {
     Json offsets = Json::array();
     for (const Json& event :
          events(post("/v1/completions", completion + R"(,"stream":true})").body)) {
-        const Json& logprobs = choice(event)["logprobs"];
+        const Json logprobs = choice(event)["logprobs"];
         if (logprobs.is_null()) continue;
         for (const Json& offset : logprobs["text_offset"].as_array()) offsets.push_back(offset);
     }
@@ -261,7 +261,7 @@ TEST_F(GenerateTest, PenaltiesAndBiasReachTheEngine) {
     start([](const Request&) { return says("x"); });
     post("/v1/chat/completions", chat_body(R"(,"frequency_penalty":0.5,"presence_penalty":-1,
         "repetition_penalty":1.25,"logit_bias":{"5":-100,"17":2.5})"));
-    const SamplingParams& sampling = engine_->requests().at(0).sampling;
+    const SamplingParams sampling = engine_->requests().at(0).sampling;
     EXPECT_EQ(sampling.frequency_penalty, 0.5);
     EXPECT_EQ(sampling.presence_penalty, -1);
     EXPECT_EQ(sampling.repetition_penalty, 1.25);
