@@ -5,7 +5,6 @@
 
 #include <thread>
 
-#include "frontend/choice_text.h"
 #include "frontend/testing/frontend_fixture.h"
 
 namespace aerie::frontend {
@@ -131,22 +130,6 @@ TEST_F(FrontendTest, ErrorsAfterTheFirstTokenAreEvents) {
     EXPECT_TRUE(engine_->wait_aborted(engine_->requests()[0].id));
     // Not streamed, nothing has been sent: the same failure is an HTTP error.
     EXPECT_EQ(post("/v1/chat/completions", chat_body(R"(,"n":2)")).status, 503);
-}
-
-TEST_F(FrontendTest, MissingTokensAreAnErrorAndDoubledOnesAreNot) {
-    const api::Call call;
-    ChoiceText text(tokenizer(), call, 0);
-    TokenOut out;
-    out.tokens = ids("one two");
-    const auto content = [&] {
-        return parse::text_of(text.take(out)->events, parse::Event::Kind::kContent);
-    };
-    const std::string first = content();
-    const std::vector<int32_t> again = out.tokens;
-    out.tokens.insert(out.tokens.end(), again.begin(), again.end());
-    EXPECT_EQ(first + content(), "one twoone two");
-    out.position = 100;
-    EXPECT_THAT(text.take(out).message(), HasSubstr("to 99 of request"));
 }
 
 TEST_F(FrontendTest, AClientThatGoesAwayIsAborted) {
