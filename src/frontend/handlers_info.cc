@@ -207,6 +207,7 @@ void Handlers::flush_cache(HttpCall& call) {
     if (!flushed) {
         return send_error(call, {.message = "The cache is not flushed: " + flushed.message()});
     }
+    dispatcher_->forget_prefixes();
     call.answer.send(200, {"text/plain; charset=utf-8", "Cache flushed.\n"});
 }
 
