@@ -14,11 +14,20 @@ namespace {
 
 transfer::Pool transfer_pool(KvPool& pool) {
     transfer::Pool out;
-    for (int layer = 0; layer < pool.num_layers(); ++layer) out.layers.push_back(pool.layer(layer));
+    out.base = pool.layer(0);
+    out.num_layers = pool.num_layers();
     out.num_blocks = static_cast<int>(pool.num_blocks());
     out.page_size = pool.page_size();
     out.token_bytes = pool.block_bytes() / pool.page_size();
     return out;
+}
+
+transfer::Policy transfer_policy(KvTransfer configured) {
+    switch (configured) {
+        case KvTransfer::kActive: return transfer::Policy::kActive;
+        case KvTransfer::kPassive: return transfer::Policy::kPassive;
+        default: return transfer::Policy::kActivePassive;
+    }
 }
 
 Status plant_fault() {
@@ -138,8 +147,7 @@ Status RankHost::load_replica(Replica& replica) {
     }
     replica.team = std::make_unique<engine::Team>(fmt::format("{}-{}", name_of(place.role), place.dp_rank),
                                                   std::move(ranks), std::move(group), metrics);
-    make_leader(replica, metrics);
-    return {};
+    return make_leader(replica, metrics);
 }
 
 Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
@@ -176,7 +184,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
     return rank;
 }
 
-void RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& metrics) {
+Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& metrics) {
     engine::LeaderOptions options;
     options.name = fmt::format("{} replica {}", name_of(replica.place.role), replica.place.dp_rank);
     options.scheduler = scheduler_options(replica.place);
@@ -190,39 +198,43 @@ void RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& me
         options_.tokens->flushed(query, why);
     };
     replica.leader = std::make_unique<engine::Leader>(std::move(options), *replica.team);
-    replica.leader->set_handoff(make_handoff(replica, metrics));
+    auto handoff = make_handoff(replica, metrics);
+    if (!handoff) return handoff.error();
+    replica.leader->set_handoff(*std::move(handoff));
+    return {};
 }
 
-std::unique_ptr<engine::KvHandoff> RankHost::make_handoff(Replica& replica,
-                                                      const metrics::AttentionMetrics& metrics) {
+Result<std::unique_ptr<engine::KvHandoff>> RankHost::make_handoff(Replica& replica,
+                                                                  const metrics::AttentionMetrics& metrics) {
     std::vector<transfer::Pool> pools;
     for (auto& pool : replica.pools) pools.push_back(transfer_pool(*pool));
     std::vector<comm::Destination> prefill, decode;  // [dp_rank of the role]
-    int decode_cp = 1;
     for (const AttentionReplica& other : placement().replicas) {
         const bool decodes = other.role == Role::kDecode;
         (decodes ? decode : prefill)
             .push_back({other.node, comm::kv_port(decodes, other.dp_rank)});
-        if (decodes) decode_cp = other.cp_size;
     }
     engine::Leader* leader = replica.leader.get();
     auto notify = [leader] { leader->wake(); };
     switch (replica.place.role) {
         case Role::kPrefill:
-            return engine::make_prefill_handoff(leader->scheduler(), {.replica = replica.place.dp_rank,
-                                                                      .fabric = options_.fabric,
-                                                                      .decode = std::move(decode),
-                                                                      .pools = std::move(pools),
-                                                                      .decode_cp = decode_cp,
-                                                                      .notify = notify,
-                                                                      .metrics = metrics});
+            return engine::make_prefill_handoff(leader->scheduler(),
+                                                {.replica = replica.place.dp_rank,
+                                                 .fabric = options_.fabric,
+                                                 .decode = std::move(decode),
+                                                 .pools = std::move(pools),
+                                                 .lease_s = config().ae_separation.kv_lease_s,
+                                                 .notify = notify,
+                                                 .metrics = metrics},
+                                                transfer_policy(config().ae_separation.kv_transfer));
         case Role::kDecode:
             return engine::make_decode_handoff(leader->scheduler(),
                                                {.replica = replica.place.dp_rank,
                                                 .fabric = options_.fabric,
                                                 .prefill = std::move(prefill),
                                                 .pools = std::move(pools),
-                                                .notify = notify},
+                                                .notify = notify,
+                                                .metrics = metrics},
                                                [leader] { leader->copy_kv(); });
         default: return engine::make_unified_handoff(leader->scheduler());
     }

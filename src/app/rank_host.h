@@ -62,9 +62,9 @@ class RankHost final : public control::HostRuntime {
     Result<engine::Team::Rank> make_rank(const Replica& replica, const model::RankPlaceInReplica& place,
                                          const metrics::AttentionMetrics& metrics,
                                          comm::Group& group);
-    void make_leader(Replica& replica, const metrics::AttentionMetrics& metrics);
-    std::unique_ptr<engine::KvHandoff> make_handoff(Replica& replica,
-                                                    const metrics::AttentionMetrics& metrics);
+    Status make_leader(Replica& replica, const metrics::AttentionMetrics& metrics);
+    Result<std::unique_ptr<engine::KvHandoff>> make_handoff(Replica& replica,
+                                                            const metrics::AttentionMetrics& metrics);
     void run_threads();
 
     // Facts of the configuration, in the units of the parts.

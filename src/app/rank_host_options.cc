@@ -83,8 +83,7 @@ schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& r
     options.max_running_requests = sizing.max_running_requests;
     options.chunked_prefill_size = config().settings.chunked_prefill_size;
     options.mixed_chunks = config().settings.enable_mixed_chunk;
-    options.prefix_cache =
-        !config().settings.disable_radix_cache && replica.role == Role::kUnified;
+    options.prefix_cache = !config().settings.disable_radix_cache;
     options.policy = {
         .policy = policy_of(config().settings.schedule_policy),
         .low_priority_values_first = config().settings.schedule_low_priority_values_first};

@@ -18,6 +18,8 @@ enum class Fault : int {
     kRoundingMoved,   // the sum of one layer's experts is rounded before it is added
     kHostPageZeroed,  // one layer of a page that moves to host memory is zeroed
     kMatchTooLong,    // the prefix cache is believed to hold one page more than it does
+    kKvRunShifted,    // a run of KV blocks is transferred from one block further on
+    kKvTransferSlowed,  // each layer of a KV transfer takes 0.1 s longer: breaks nothing by itself
 };
 
 inline std::atomic<int> planted_fault{0};  // of the process
@@ -35,9 +37,11 @@ inline Result<Fault> parse_fault(std::string_view name) {
     if (name == "rounding_moved") return Fault::kRoundingMoved;
     if (name == "host_page_zeroed") return Fault::kHostPageZeroed;
     if (name == "match_too_long") return Fault::kMatchTooLong;
+    if (name == "kv_run_shifted") return Fault::kKvRunShifted;
+    if (name == "kv_transfer_slowed") return Fault::kKvTransferSlowed;
     return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
-                 "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed or "
-                 "match_too_long", name);
+                 "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed, match_too_long, "
+                 "kv_run_shifted or kv_transfer_slowed", name);
 }
 
 }  // namespace aerie

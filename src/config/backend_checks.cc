@@ -93,21 +93,12 @@ void check_features(Config& config, CheckContext& c) {
         c.fail("bad value: {}: an FP8 exchange is not built; expected auto",
                c.say("ae_separation", "exchange_dtype"));
     }
-    if (ae.kv_transfer == KvTransfer::kPassive) {
-        c.fail(
-            "bad value: {}: the passive transfer is not built; expected active or active_passive",
-            c.say("ae_separation", "kv_transfer"));
-    }
     if (s.enable_mtp) {
         c.warn("{}: drafting is not built; one token a step is computed", c.say("", "enable_mtp"));
     }
-    if (ae.enabled && ae.kv_transfer == KvTransfer::kActivePassive && !decode_is_unified(config)) {
-        c.out.notes.push_back(fmt::format("{}: every request is pushed (active)",
-                                          c.say("ae_separation", "kv_transfer")));
-    }
-    if (c.sources.given("ae_separation", "kv_lease_s")) {
-        c.warn("{}: it is for the passive transfer, which is not built; it plays no part",
-               c.say("ae_separation", "kv_lease_s"));
+    if (ae.kv_transfer == KvTransfer::kActive && c.sources.given("ae_separation", "kv_lease_s")) {
+        c.warn("{}: with {} nothing is leased; it plays no part", c.say("ae_separation", "kv_lease_s"),
+               c.say("ae_separation", "kv_transfer"));
     }
     if (!s.hicache_path.empty()) {
         c.warn("{}: the file tier of the radix cache is not built; evicted KV is kept in host "

@@ -182,16 +182,15 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
 
 TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
-        load({"--enable-mtp", "--hicache-path", "/tmp", "--kv-transfer", "active_passive",
+        load({"--enable-mtp", "--hicache-path", "/tmp", "--kv-transfer", "active",
               "--kv-lease-s", "5"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
     for (const char* text : {"drafting is not built",
                              "the file tier of the radix cache is not built",
-                             "the passive transfer, which is not built"}) {
+                             "nothing is leased; it plays no part"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));
     }
-    EXPECT_THAT(all(l.diagnostics.notes), testing::HasSubstr("every request is pushed (active)"));
 }
 
 TEST_F(Load, EachNetworkBackendIsChosenByItself) {

@@ -11,15 +11,14 @@ namespace {
 // Requests that are remembered before they are known, and after they have ended.
 constexpr size_t kMaxEarly = 4096;
 
-// A decode replica: requests enter with their KV, pushed by a prefill replica into blocks that were
-// reserved for it. Only this side talks to the client.
+// A decode replica: requests enter with their KV, written by a prefill replica into blocks that were
+// reserved for it, or read from there. Only this side talks to the client.
 class DecodeHandoff final : public KvHandoff {
   public:
-    DecodeHandoff(schedule::Scheduler& scheduler, transfer::DecodeSideOptions options,
-                  std::function<void()> copy_kv)
-        : scheduler_(scheduler), copy_kv_(std::move(copy_kv)), pools_(options.pools), num_prefill_(options.prefill.size()),
-          prefill_nodes_(options.prefill), fabric_(options.fabric),
-          side_(transfer::make_decode_side(std::move(options))) {}
+    DecodeHandoff(schedule::Scheduler& scheduler, const transfer::DecodeSideOptions& options,
+                  std::unique_ptr<transfer::DecodeSide> side, std::function<void()> copy_kv)
+        : scheduler_(scheduler), copy_kv_(std::move(copy_kv)), pools_(options.pools),
+          prefill_(options.prefill), fabric_(options.fabric), side_(std::move(side)) {}
 
     void add(const Request& request) override {
         if (const auto why = gone_.take(request.id)) return tell(request.id, *why);
@@ -49,7 +48,7 @@ class DecodeHandoff final : public KvHandoff {
     void planned(const schedule::Plan& plan, std::vector<TokenOut>& out) override {
         for (const auto& retracted : plan.retracted) {
             if (const auto known = requests_.find(retracted.id); known != requests_.end()) {
-                send_back(retracted, known->second.attempt + 1);
+                send_back(retracted, known->second.attempt() + 1);
             }
         }
         make_offers();
@@ -68,9 +67,9 @@ class DecodeHandoff final : public KvHandoff {
   private:
     struct Known {
         Request request;
-        uint32_t attempt = 0;      // 0: not announced
-        int prefill_replica = 0;   // of this attempt
-        bool offered = false;      // the transfer holds its blocks
+        std::optional<transfer::DecodeEvent> announced;
+        bool offered = false;  // the transfer holds its blocks
+        uint32_t attempt() const { return announced ? announced->attempt : 0; }
     };
 
     // A retracted request that a prefill replica is to compute again, and has not announced.
@@ -92,6 +91,7 @@ class DecodeHandoff final : public KvHandoff {
             case Kind::kAnnounced: announced(event); break;
             case Kind::kReady: ready(event); break;
             case Kind::kCancelled: cancelled(event); break;
+            case Kind::kLeaseRanOut: lease_ran_out(event); break;
             case Kind::kReleased: scheduler_.release(event.id); break;
         }
     }
@@ -109,8 +109,10 @@ class DecodeHandoff final : public KvHandoff {
             }
             return;
         }
-        known->second.attempt = event.attempt;
-        known->second.prefill_replica = event.prefill_replica;
+        const auto sent = sent_back_.find(event.id);
+        if (sent != sent_back_.end() && event.attempt < sent->second.attempt) return;
+        if (event.attempt <= known->second.attempt()) return;
+        known->second.announced = event;
         sent_back_.erase(event.id);
         scheduler_.announced(event.id);
     }
@@ -122,7 +124,7 @@ class DecodeHandoff final : public KvHandoff {
     // What a life of a prefill host has announced, its next one does not know.
     void forget_lost() {
         early_.erase_if([this](const transfer::DecodeEvent& event) {
-            return fabric_->peer_epoch(prefill_nodes_[event.prefill_replica].node) != event.epoch;
+            return fabric_->peer_epoch(prefill_[event.prefill_replica].node) != event.epoch;
         });
     }
 
@@ -133,15 +135,25 @@ class DecodeHandoff final : public KvHandoff {
             const schedule::Sequence* sequence = scheduler_.find(id);
             const auto known = requests_.find(id);
             if (sequence == nullptr || known == requests_.end()) continue;
+            const int num_tokens = static_cast<int>(sequence->tokens.size());
+            if (computes_tail(*sequence) && scheduler_.start_tail(id)) {
+                refuse(*known->second.announced, "the decode replica computes the rest itself");
+                continue;
+            }
             known->second.offered = true;
-            side_->offer(id, known->second.attempt, known->second.prefill_replica,
-                         static_cast<int>(sequence->tokens.size()), sequence->blocks);
+            side_->offer(*known->second.announced, num_tokens, sequence->num_cached, sequence->blocks);
         }
+    }
+
+    // Where little is left behind what this replica has already, pushing it would cost more.
+    bool computes_tail(const schedule::Sequence& sequence) const {
+        const int tail = static_cast<int>(sequence.tokens.size()) - sequence.num_cached;
+        return sequence.num_cached > 0 && tail <= scheduler_.max_tail_tokens();
     }
 
     void ready(transfer::DecodeEvent& event) {
         const auto known = requests_.find(event.id);
-        if (known == requests_.end() || known->second.attempt != event.attempt) return;
+        if (known == requests_.end() || known->second.attempt() != event.attempt) return;
         if (event.first.tokens.empty()) {
             return fail(event.id, "the prefill replica sent no first token");
         }
@@ -152,7 +164,7 @@ class DecodeHandoff final : public KvHandoff {
                 hash_kv(pools_, sequence->blocks, static_cast<int>(sequence->tokens.size()));
             event.first.kv_hashes.insert(event.first.kv_hashes.end(), hashes.begin(), hashes.end());
         }
-        auto started = scheduler_.start_decode(event.id, event.first.tokens.front());
+        auto started = scheduler_.start_decode(event.id, event.first.tokens.front(), event.first.cached_tokens);
         side_->acknowledge(event.id);
         known->second.offered = false;
         if (!started) return fail(event.id, started.message());
@@ -171,14 +183,27 @@ class DecodeHandoff final : public KvHandoff {
             if (!gone_.contains(event.id)) gone_.put(event.id, event.why);
             return;
         }
-        if (known->second.attempt != 0 && known->second.attempt != event.attempt) return;
+        // Of an attempt before the one that runs, or that has been asked for.
+        const auto sent = sent_back_.find(event.id);
+        const uint32_t present = sent == sent_back_.end() ? known->second.attempt() : sent->second.attempt;
+        if (present != 0 && present != event.attempt) return;
         // Past the handoff it no longer needs its prefill replica.
-        if (known->second.attempt != 0 && !known->second.offered &&
-            scheduler_.find(event.id) != nullptr &&
-            scheduler_.find(event.id)->state == schedule::State::kRunning) {
-            return;
-        }
+        const schedule::Sequence* sequence = scheduler_.find(event.id);
+        const bool runs = sequence != nullptr && sequence->state == schedule::State::kRunning;
+        if (known->second.announced && !known->second.offered && runs) return;
         fail(event.id, event.why);
+    }
+
+    // The prefill side could not wait for this one any longer: it computes the request again.
+    void lease_ran_out(const transfer::DecodeEvent& event) {
+        const auto known = requests_.find(event.id);
+        // Cancelled meanwhile: this is the last that is heard of its blocks.
+        if (known == requests_.end()) return scheduler_.release(event.id);
+        if (known->second.attempt() != event.attempt) return;
+        known->second.offered = false;
+        const auto lost = scheduler_.lost(event.id);
+        if (!lost) return fail(event.id, lost.message());
+        send_back(lost.value(), event.attempt + 1);
     }
 
     void tell(RequestId id, const std::string& why) {
@@ -194,9 +219,7 @@ class DecodeHandoff final : public KvHandoff {
         const auto known = requests_.find(id);
         if (known == requests_.end()) return;
         scheduler_.abort(id);
-        if (known->second.offered || known->second.attempt != 0) {
-            side_->cancel(id, known->second.attempt, known->second.prefill_replica, why);
-        }
+        if (known->second.announced) refuse(*known->second.announced, why);
         if (!known->second.offered && scheduler_.is_held(id)) scheduler_.release(id);
         ended(id);
     }
@@ -205,26 +228,26 @@ class DecodeHandoff final : public KvHandoff {
     void send_back(const schedule::Retracted& retracted, uint32_t attempt) {
         const auto known = requests_.find(retracted.id);
         if (known == requests_.end()) return;
-        known->second.attempt = 0;
+        known->second.announced.reset();
         Request again = known->second.request;
         again.prompt = retracted.tokens;
-        for (size_t i = 0; i < num_prefill_; ++i) {
+        for (size_t i = 0; i < prefill_.size(); ++i) {
             again.prefill_replica =
-                static_cast<int>((known->second.request.prefill_replica + i) % num_prefill_);
-            const int node = prefill_nodes_[again.prefill_replica].node;
+                static_cast<int>((known->second.request.prefill_replica + i) % prefill_.size());
+            const int node = prefill_[again.prefill_replica].node;
             const uint32_t epoch = fabric_->peer_epoch(node);
             if (epoch == 0 || !side_->retract(again, attempt, retracted.num_output)) continue;
             sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, epoch};
             return;
         }
-        fail(retracted.id, "the request was retracted and no prefill host lives to compute it again");
+        fail(retracted.id, "no prefill host lives to compute the request again");
     }
 
     // The prefill host that had it is gone: another one, or its next life, computes it.
     void send_back_lost() {
         std::vector<SentBack> lost;
         for (const auto& [id, sent] : sent_back_) {
-            const int node = prefill_nodes_[sent.prefill_replica].node;
+            const int node = prefill_[sent.prefill_replica].node;
             if (fabric_->peer_epoch(node) != sent.epoch) lost.push_back(sent);
         }
         for (const SentBack& sent : lost) {
@@ -236,8 +259,7 @@ class DecodeHandoff final : public KvHandoff {
     schedule::Scheduler& scheduler_;
     const std::function<void()> copy_kv_;
     const std::vector<transfer::Pool> pools_;
-    const size_t num_prefill_;
-    const std::vector<comm::Destination> prefill_nodes_;
+    const std::vector<comm::Destination> prefill_;
     comm::Fabric* const fabric_;
     std::unique_ptr<transfer::DecodeSide> side_;
     std::unordered_map<RequestId, Known> requests_;
@@ -249,10 +271,13 @@ class DecodeHandoff final : public KvHandoff {
 
 }  // namespace
 
-std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
-                                               transfer::DecodeSideOptions options,
-                                               std::function<void()> copy_kv) {
-    return std::make_unique<DecodeHandoff>(scheduler, std::move(options), std::move(copy_kv));
+Result<std::unique_ptr<KvHandoff>> make_decode_handoff(schedule::Scheduler& scheduler,
+                                                        const transfer::DecodeSideOptions& options,
+                                                        std::function<void()> copy_kv) {
+    auto side = transfer::make_decode_side(options);
+    if (!side) return side.error();
+    return std::unique_ptr<KvHandoff>(std::make_unique<DecodeHandoff>(
+        scheduler, options, *std::move(side), std::move(copy_kv)));
 }
 
 }  // namespace aerie::engine

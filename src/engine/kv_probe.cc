@@ -12,7 +12,7 @@ namespace {
 std::byte* block_at(std::span<const transfer::Pool> pools, std::span<const int32_t> blocks,
                     size_t layer, size_t block) {
     const transfer::Pool& pool = pools[block % pools.size()];
-    return pool.layers[layer] + blocks[block] * pool.block_bytes();
+    return pool.base + pool.offset(static_cast<int>(layer), blocks[block]);
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ std::byte* block_at(std::span<const transfer::Pool> pools, std::span<const int32
 std::vector<uint64_t> hash_kv(std::span<const transfer::Pool> pools,
                               std::span<const int32_t> blocks, int num_tokens) {
     const transfer::Pool& pool = pools.front();
-    std::vector<uint64_t> hashes(pool.layers.size(), 0);
+    std::vector<uint64_t> hashes(pool.num_layers, 0);
     for (size_t layer = 0; layer < hashes.size(); ++layer) {
         for (int first = 0; first < num_tokens; first += pool.page_size) {
             const int tokens = std::min(pool.page_size, num_tokens - first);
@@ -33,7 +33,8 @@ std::vector<uint64_t> hash_kv(std::span<const transfer::Pool> pools,
 
 void plant_kv_fault(std::span<const transfer::Pool> pools, std::span<const int32_t> blocks) {
     const size_t bytes = pools.front().block_bytes();
-    for (size_t layer = 0; layer < pools.front().layers.size(); ++layer) {
+    const auto num_layers = static_cast<size_t>(pools.front().num_layers);
+    for (size_t layer = 0; layer < num_layers; ++layer) {
         if (fault_planted(Fault::kKvBlockZeroed) && !blocks.empty()) {
             std::memset(block_at(pools, blocks, layer, 0), 0, bytes);
         }

@@ -28,6 +28,10 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
         registry.counter(metric("sglang:ae_sep_kv_transfer_bytes"), with("mode", "passive"));
     active_transfers = registry.counter(metric("sglang:ae_sep_active_transfer_count"), labels);
     passive_transfers = registry.counter(metric("sglang:ae_sep_passive_transfer_count"), labels);
+    for (size_t i = 0; i < kv_policy.size(); ++i) {
+        kv_policy[i] = registry.counter(metric("sglang:ae_sep_kv_policy_total"),
+                                        with("reason", std::string(kKvPolicyReasons[i]).c_str()));
+    }
     kv_transfer_time = registry.histogram(metric("sglang:ae_sep_kv_transfer_time"), labels);
 
     num_running_reqs = registry.gauge(metric("sglang:num_running_reqs"), labels);

@@ -1,8 +1,11 @@
 // The handles that each component counts with. Making one makes its series, at 0.
 #pragma once
 
+#include <array>
+#include <iterator>
 #include <string>
 
+#include "metrics/names.h"
 #include "metrics/registry.h"
 
 namespace aerie::metrics {
@@ -29,10 +32,11 @@ struct AttentionMetrics {
     Gauge microbatches;
     Counter replays;
 
-    Counter kv_transfer_bytes_active;  // counted by who receives; between different nodes only
+    Counter kv_transfer_bytes_active;  // counted by who writes or reads; between nodes only
     Counter kv_transfer_bytes_passive;
     Counter active_transfers;  // ae_sep_active_transfer_count
     Counter passive_transfers;
+    std::array<Counter, std::size(kKvPolicyReasons)> kv_policy;  // [kKvPolicyReasons]
     Histogram kv_transfer_time;
 
     Gauge num_running_reqs;

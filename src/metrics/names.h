@@ -59,6 +59,8 @@ inline constexpr Metric kMetrics[] = {
      "Requests whose KV the prefill side pushed."},
     {"sglang:ae_sep_passive_transfer_count", Type::kCounter, kReplica,
      "Requests whose KV the decode side pulled."},
+    {"sglang:ae_sep_kv_policy_total", Type::kCounter, "model_name,engine_type,dp_rank,reason",
+     "Prefills by what decided whether their KV is pushed or pulled."},
     {"sglang:ae_sep_kv_transfer_time", Type::kHistogram, kReplica,
      "Seconds from the first byte of a request's KV to its acknowledgement.", buckets::kTransfer},
     {"sglang:ae_sep_dispatch_bytes", Type::kCounter, kReplica,
@@ -181,6 +183,11 @@ inline constexpr Metric kMetrics[] = {
      {},
      Merge::kMin},
 };
+
+// The values of ae_sep_kv_policy_total's reason. The last three mean a pull, default a push;
+// configured is what kv_transfer says.
+inline constexpr std::string_view kKvPolicyReasons[] = {"configured", "default", "late_binding",
+                                                        "prompt_cached", "prefix_held"};
 
 // The table's row of that name; a name that is not in it does not compile.
 consteval const Metric& metric(std::string_view name) {

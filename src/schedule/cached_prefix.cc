@@ -36,6 +36,12 @@ void Scheduler::get_blocks(Sequence& sequence) {
     sequence.num_planned = sequence.num_computed = sequence.num_cached;
 }
 
+int Scheduler::cached_tokens(const Sequence& sequence) const {
+    if (!cache_) return 0;
+    const std::span<const int32_t> tokens(sequence.tokens);
+    return cache_->match(sequence.cache_salt, tokens.first(tokens.size() - 1)).num_tokens;
+}
+
 // It does not start after all.
 void Scheduler::give_back(Sequence& sequence) {
     kv_.release(sequence.blocks);

@@ -70,6 +70,12 @@ class FakeCache {
             << "request " << sequence.id << " finds something else at position " << position;
     }
 
+    // [num_blocks, page_size] of one cp rank.
+    std::span<uint64_t> pool(int cp_rank) {
+        const size_t size = slots_.size() / options_.cp;
+        return std::span(slots_).subspan(cp_rank * size, size);
+    }
+
   private:
     size_t slot(const Sequence& sequence, int position) const {
         const int page = position / options_.page_size;

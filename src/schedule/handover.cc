@@ -55,7 +55,7 @@ void Scheduler::announced(RequestId id) {
     if (!sequence || sequence->announced) return;
     sequence->announced = true;
     if (sequence->state != State::kExpected) return;  // retracted: has kept its place
-    sequence->order = next_order_++;
+    if (!sequence->keeps_order) sequence->order = next_order_++;
     enqueue(*sequence);
 }
 
@@ -114,6 +114,24 @@ Result<TokenOut> Scheduler::start_decode(RequestId id, int32_t first_token, int 
     TokenOut out = gain(*sequence, {&first_token, 1});
     sweep();
     return out;
+}
+
+Result<Retracted> Scheduler::lost(RequestId id) {
+    Sequence* sequence = get(id);
+    const bool queued = sequence && sequence->state == State::kQueued;
+    if (!sequence || (!queued && sequence->state != State::kOffered))
+        return error("request {} waits neither for blocks nor for KV", id);
+    give_back(*sequence);
+    sequence->held = false;
+    sequence->announced = false;
+    sequence->keeps_order = true;
+    std::erase(offered_, sequence);
+    std::erase(queue_, sequence);
+    if (sequence->retracted)
+        enqueue(*sequence);
+    else
+        set_state(*sequence, State::kExpected);
+    return Retracted{id, sequence->tokens, sequence->num_output()};
 }
 
 Status Scheduler::start_tail(RequestId id) {

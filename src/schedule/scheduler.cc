@@ -24,7 +24,7 @@ void Scheduler::abort(RequestId id) {
     }
 }
 
-Status Scheduler::add(const Request& request, int num_output) {
+Status Scheduler::add(const Request& request, int num_output, bool again) {
     if (sequences_.contains(request.id)) return error("request {} is known already", request.id);
     const auto num_tokens = static_cast<int64_t>(request.prompt.size());
     if (num_output < 0 || num_output >= num_tokens)
@@ -55,7 +55,7 @@ Status Scheduler::add(const Request& request, int num_output) {
     if (num_output >= sequence->output_limit)
         return error("request {} has {} output tokens already, the most is {}", request.id,
                      num_output, sequence->output_limit);
-    sequence->retracted = num_output > 0;
+    sequence->retracted = again || num_output > 0;
     sequence->may_start = options_.flavour != Flavour::kPrefill;
     sequence->order = next_order_++;
     Sequence& added = *sequence;

@@ -66,11 +66,11 @@ class Scheduler {
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
-    // Every flavour. A request that comes back to a prefill replica after a retraction has its
-    // output in the prompt, as its last `num_output` tokens; sampling is as the client sent it. (A
-    // decode replica keeps what it retracted; it is announced() again.) The error, for the client,
-    // says why the request can never fit, with the numbers; a known id is an error too.
-    Status add(const Request& request, int num_output = 0);
+    // Every flavour. A request that comes `again` to a prefill replica goes first; its output is the
+    // prompt's last `num_output` tokens; sampling is as the client sent it. (A decode replica keeps
+    // what it retracted; it is announced() again.) The error, for the client, says why the request
+    // can never fit, with the numbers; a known id is an error too.
+    Status add(const Request& request, int num_output = 0, bool again = false);
     // Its tokens are not wanted any more; unknown ids are ignored. Steps that are planned keep it.
     // On a prefill or decode replica release() must follow where is_held().
     void abort(RequestId id);
@@ -86,17 +86,16 @@ class Scheduler {
     // Prefill: requests to announce to their decode replicas now: retracted ones, and, a decode
     // replica, the first ones up to two chunks of work. Each is returned once.
     std::vector<RequestId> take_announcements();
-    // Prefill: the decode replica has made an offer. Unknown ids are ignored.
+    int cached_tokens(const Sequence& sequence) const;  // in the prefix cache now; not the last one
+    // Unknown ids are ignored here and below. Prefill: the decode replica has made an offer.
     void may_start(RequestId id);
     // Prefill: the decode replica has acknowledged, or pushes of an aborted request have ended.
-    // Decode: the prefill replica of an aborted request writes no more. Frees the blocks once no
-    // step uses them. Unknown ids are ignored.
+    // Decode: that of an aborted request writes no more. Frees the blocks once no step uses them.
     void release(RequestId id);
     // Transfer may still touch the blocks of this request; false for unknown ids.
     bool is_held(RequestId id) const;
 
-    // Decode: the prefill replica has announced it: it queues for blocks, behind those announced
-    // before, retracted ones in front. Unknown ids are ignored.
+    // Decode: the prefill replica has announced it: it queues for blocks, retracted ones in front.
     void announced(RequestId id);
     // Decode: the requests that have just got blocks for their KV (all positions of the prompt),
     // in queue order. Read the blocks with find(). The first num_cached positions are there
@@ -106,6 +105,9 @@ class Scheduler {
     // already finished; an error where the id holds no offer (it was aborted). num_cached: of the
     // prompt's tokens, those that the prefill replica had in its prefix cache.
     Result<TokenOut> start_decode(RequestId id, int32_t first_token, int num_cached = 0);
+    // Decode: its KV is not to be had: its blocks are free. It keeps its place, to be announced()
+    // again. An error where it waits neither for blocks nor for KV.
+    Result<Retracted> lost(RequestId id);
     // Decode: one of take_offers() whose tokens behind num_cached are at most max_tail_tokens() is
     // not to be pushed but computed here: it is planned as a prefill, and goes on by itself. An
     // error where the id holds no offer, or the tail is longer.
@@ -123,8 +125,7 @@ class Scheduler {
     Counts counts() const;                     // O(1)
     bool idle() const;  // no request is known and no step is running
     const cache::KvBlocks& kv() const { return kv_; }
-    // Tokens that the longest request may have, prompt and output.
-    int64_t max_request_tokens() const;
+    int64_t max_request_tokens() const;  // that one may have, prompt and output
 
   private:
     Sequence* get(RequestId id);

@@ -54,6 +54,7 @@ struct Sequence {
     bool retracted = false;  // comes before those that never ran
     bool may_start = true;   // prefill: its decode replica has made an offer
     bool announced = false;  // prefill: the offer was asked for; decode: the announcement came
+    bool keeps_order = false;  // decode: announced before, its KV was lost
     bool held = false;       // transfer may read or write its blocks: not to be freed
     uint64_t order = 0;      // of arrival; of announcement on decode
     int num_overtaken = 0;   // by later ones, while it waited

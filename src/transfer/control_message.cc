@@ -1,6 +1,7 @@
 #include "transfer/control_message.h"
 
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "base/log.h"
@@ -10,6 +11,15 @@ namespace {
 
 // A message holds a prompt at most; what claims to be larger is not one of ours.
 constexpr size_t kMaxControlBytes = 64 << 20;
+
+// The header, where it is one of ours.
+std::optional<KvHeader> read_header(const comm::Incoming& message) {
+    KvHeader header;
+    if (message.header_bytes != sizeof(header)) return std::nullopt;
+    std::memcpy(&header, message.header, sizeof(header));
+    if (header.magic != KvHeader::kMagic) return std::nullopt;
+    return header;
+}
 
 }  // namespace
 
@@ -37,8 +47,8 @@ Status ControlSender::send(comm::Destination to, const proto::KvMessage& message
         in_flight_.push_back(std::move(fresh));
         header.serial = ++serial_;
     }
-    header.kind = MessageKind::kControl;
     header.replica = replica_;
+    header.magic = KvHeader::kMagic;
     Status status =
         fabric_->send(to, {.header = &header,
                            .header_bytes = sizeof(header),
@@ -50,42 +60,41 @@ Status ControlSender::send(comm::Destination to, const proto::KvMessage& message
     return status;
 }
 
-std::byte* ControlReceiver::accept(const comm::Incoming& message, const KvHeader& header) {
-    if (message.payload_bytes > kMaxControlBytes) {
-        log_error("KV message of {} bytes from node-{} dropped: at most {} are expected",
-                  message.payload_bytes, message.node, kMaxControlBytes);
+std::byte* Mailbox::accept(const comm::Incoming& message) {
+    const auto header = read_header(message);
+    if (!header || message.payload_bytes > kMaxControlBytes) {
+        log_error("KV message of {} bytes from node-{} dropped: at most {} are expected, with a header of {}",
+                  message.payload_bytes, message.node, kMaxControlBytes, sizeof(KvHeader));
         return nullptr;
     }
     auto buffer = std::make_unique<std::byte[]>(message.payload_bytes);
     std::lock_guard lock(mutex_);
-    return (arriving_[key(message, header)] = std::move(buffer)).get();
+    return (arriving_[{message.node, message.epoch, header->replica, header->serial}] = std::move(buffer)).get();
 }
 
-void ControlReceiver::failed(const comm::Incoming& message, const KvHeader& header) {
+void Mailbox::failed(const comm::Incoming& message) {
+    const auto header = read_header(message);
+    if (!header) return;
     std::lock_guard lock(mutex_);
-    arriving_.erase(key(message, header));
+    arriving_.erase({message.node, message.epoch, header->replica, header->serial});
 }
 
-std::optional<proto::KvMessage> ControlReceiver::delivered(const comm::Incoming& message,
-                                                           const KvHeader& header,
-                                                           const std::byte* payload) {
-    proto::KvMessage parsed;
-    const bool good = parsed.ParseFromArray(payload, static_cast<int>(message.payload_bytes));
-    failed(message, header);  // the bytes are no longer needed
-    if (!good) {
-        log_error("KV message from node-{} dropped: {} bytes that are not one", message.node,
-                  message.payload_bytes);
-        return std::nullopt;
+bool Mailbox::delivered(const comm::Incoming& message, const std::byte* payload) {
+    const auto header = read_header(message);
+    if (!header) return false;
+    Letter letter{message.node, message.epoch, header->replica, {}};
+    const bool parsed = letter.message.ParseFromArray(payload, static_cast<int>(message.payload_bytes));
+    failed(message);  // the bytes are no longer needed
+    const bool known = letter.replica >= 0 && letter.replica < static_cast<int>(peers_.size()) &&
+                       peers_[letter.replica].node == letter.node;
+    if (!parsed || !known) {
+        log_error("KV message dropped: {} bytes from replica {} on node-{} that {}", message.payload_bytes,
+                  letter.replica, letter.node, parsed ? "does not live there" : "are not a message");
+        return false;
     }
-    return parsed;
-}
-
-std::optional<KvHeader> read_header(const comm::Incoming& message) {
-    KvHeader header;
-    if (message.header_bytes != sizeof(header)) return std::nullopt;
-    std::memcpy(&header, message.header, sizeof(header));
-    if (header.kind != MessageKind::kControl && header.kind != MessageKind::kPush) return std::nullopt;
-    return header;
+    std::lock_guard lock(mutex_);
+    letters_.push_back(std::move(letter));
+    return true;
 }
 
 }  // namespace aerie::transfer

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -35,25 +34,37 @@ class ControlSender {
     std::vector<std::unique_ptr<InFlight>> in_flight_;
 };
 
-// Collects the payloads of control messages while they arrive. Any thread.
-class ControlReceiver {
+// A control message that has come.
+struct Letter {
+    int node;
+    uint32_t epoch;
+    int replica;  // the sender's; it lives on that node
+    proto::KvMessage message;
+};
+
+// Collects control messages while they arrive, and keeps them until they are taken. What is not a
+// message of one of the peers is logged and dropped. Any thread.
+class Mailbox {
   public:
-    std::byte* accept(const comm::Incoming& message, const KvHeader& header);
-    void failed(const comm::Incoming& message, const KvHeader& header);
-    // The message, or nothing where the bytes are not one.
-    std::optional<proto::KvMessage> delivered(const comm::Incoming& message,
-                                              const KvHeader& header, const std::byte* payload);
+    explicit Mailbox(std::vector<comm::Destination> peers) : peers_(std::move(peers)) {}
+
+    std::byte* accept(const comm::Incoming& message);
+    void failed(const comm::Incoming& message);
+    // Whether there is a letter more.
+    bool delivered(const comm::Incoming& message, const std::byte* payload);
+
+    std::vector<Letter> take() {
+        std::lock_guard lock(mutex_);
+        return std::exchange(letters_, {});
+    }
 
   private:
     using Key = std::tuple<int, uint32_t, int, uint64_t>;  // node, epoch, replica, serial
-    static Key key(const comm::Incoming& message, const KvHeader& header) {
-        return {message.node, message.epoch, header.replica, header.serial};
-    }
+
+    const std::vector<comm::Destination> peers_;  // [replica of the other role]
     std::mutex mutex_;
     std::map<Key, std::unique_ptr<std::byte[]>> arriving_;
+    std::vector<Letter> letters_;
 };
-
-// The header, where it has the right size and a known kind.
-std::optional<KvHeader> read_header(const comm::Incoming& message);
 
 }  // namespace aerie::transfer

@@ -1,36 +1,44 @@
-// The bytes of KV messages, described once for both sides.
+// The memory that KV transfers work on, and the header of their messages, for both sides.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "comm/fabric.h"
 
 namespace aerie::transfer {
 
-// Where one context-parallel rank's KV lives: per layer [num_blocks, page_size, token]. Owned by the
-// engine, which outlives the transfer.
+// One context-parallel rank's KV: [num_layers, num_blocks, page_size, token], one piece of memory.
+// Owned by the engine, which outlives the transfer.
 struct Pool {
-    std::vector<std::byte*> layers;  // [layers], each num_blocks · block_bytes long
+    std::byte* base = nullptr;
+    int num_layers = 0;
     int num_blocks = 0;
     int page_size = 0;       // tokens
     size_t token_bytes = 0;  // of one layer
+
     size_t block_bytes() const { return page_size * token_bytes; }
+    size_t layer_bytes() const { return num_blocks * block_bytes(); }
+    size_t num_bytes() const { return num_layers * layer_bytes(); }
+    size_t offset(int layer, int block) const { return layer * layer_bytes() + block * block_bytes(); }
 };
 
-enum class MessageKind : uint32_t { kControl = 1, kPush = 2 };
+// A peer's pool, of the same layers and pages, that put() and get() can reach.
+struct RemotePool {
+    comm::RemoteRegion region;
+    int num_blocks = 0;
+    size_t block_bytes = 0;
 
-// Header of both kinds. kControl: the payload is a proto::KvMessage. kPush: the payload is the KV of
-// num_tokens tokens of one layer, from the first slot of the sequence's block first_block on. The
-// receiver alone knows which blocks of its pools these are.
+    size_t layer_bytes() const { return num_blocks * block_bytes; }
+    size_t offset(int layer, int block) const { return layer * layer_bytes() + block * block_bytes; }
+};
+
+// Header of every message between the two sides; the payload is a proto::KvMessage.
 struct KvHeader {
-    MessageKind kind;
+    uint64_t serial;   // tells the sender's messages apart
     int32_t replica;   // the sender's, among its role's
-    uint64_t id;
-    uint64_t serial;   // kControl: tells the sender's messages apart
-    uint32_t attempt;
-    int32_t layer;
-    int32_t first_block;
-    int32_t num_tokens;
+    uint32_t magic;    // kMagic
+    static constexpr uint32_t kMagic = 0x4B56'0002;
 };
 
 }  // namespace aerie::transfer

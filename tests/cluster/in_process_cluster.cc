@@ -163,11 +163,16 @@ void Cluster::flushed(uint64_t, const std::string& why) {
     changed_.notify_all();
 }
 
-bool Cluster::flush_cache() {
+bool Cluster::flush_cache(int node) {
     std::unique_lock lock(mutex_);
     flush_answers_.clear();
-    for (auto& host : hosts_) host->flush_cache(1);
-    const size_t num_replicas = loaded_.placement.replicas.size();
+    size_t num_replicas = 0;
+    for (const auto& replica : loaded_.placement.replicas) {
+        num_replicas += node < 0 || replica.node == node;
+    }
+    for (size_t n = 0; n < hosts_.size(); ++n) {
+        if (node < 0 || static_cast<int>(n) == node) hosts_[n]->flush_cache(1);
+    }
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20),
                                   [&] { return flush_answers_.size() == num_replicas; }));
     return std::all_of(flush_answers_.begin(), flush_answers_.end(),

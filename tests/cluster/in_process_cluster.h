@@ -55,8 +55,8 @@ class Cluster final : control::TokenSink {
     Outcome wait(RequestId id);
     // Sum of a metric's series that have these labels, over all hosts.
     double metric(const std::string& name, const metrics::Labels& with = {});
-    // Every replica forgets its cached prefixes; false where one refuses.
-    bool flush_cache();
+    // Every replica, or those of one node, forgets its cached prefixes; false where one refuses.
+    bool flush_cache(int node = -1);
     // Waits until no request is known and all blocks are free, or only the prefix cache's.
     void expect_idle();
     const LoadedConfig& loaded() const { return loaded_; }

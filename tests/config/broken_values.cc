@@ -139,12 +139,6 @@ std::vector<BrokenConfig> broken_values() {
          {"kv_cache_dtype = \"fp8_e4m3\": an FP8 KV cache is not built; expected auto or bf16"},
          1},
         {"fp8_exchange", {}, {"--exchange-dtype", "fp8"}, {"an FP8 exchange is not built"}, 1},
-        {"passive",
-         {toml_edit("\"active\"", "\"passive\"")},
-         {},
-         {"kv_transfer = \"passive\": the passive transfer is not built; expected active or "
-          "active_passive"},
-         1},
         {"port_range",
          {toml_edit("network", "port_range = \"31000\"\nnetwork")},
          {},
