@@ -1,5 +1,4 @@
-// Every metric that aerie exports: name, type, labels, help and buckets, in one table. Names that
-// SGLang has too mean the same here.
+// Every metric that aerie exports, in one table. Names that SGLang has too mean the same here.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,6 @@ struct Metric {
     std::span<const double> buckets = {};  // histograms: upper bounds
     Merge merge = Merge::kSum;
 };
-
 namespace buckets {  // seconds
 inline constexpr double kLayer[] = {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
                                     1e-3, 2e-3, 5e-3, 1e-2, 1e-1, 1};

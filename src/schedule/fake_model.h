@@ -193,7 +193,6 @@ class FakeReplica {
     };
     int cp_, page_size_;
     std::vector<Step> steps_;
-
   public:
     FakeCache cache;
 };
