@@ -51,10 +51,13 @@ class Replica {
         return result;
     }
 
+    void copy_kv() { model_.cache.copy(scheduler.take_copies()); }
+
     std::vector<TokenOut> round() {
         std::vector<TokenOut> out;
         handoff->receive(out);
         schedule::Plan plan = scheduler.plan();
+        copy_kv();
         handoff->planned(plan, out);
         if (plan.empty()) return out;
         FakeReplica::Result result;
@@ -118,7 +121,7 @@ class World {
                                   .pools = decode_->pools(),
                                   .notify = [] {},
                                   .metrics = {registry_, {"m", "decode", 0}}},
-                                 [] {});
+                                 [this] { decode_->copy_kv(); });
     }
     ~World() { let_all_go(); }
 
