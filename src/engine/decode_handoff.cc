@@ -110,8 +110,11 @@ class DecodeHandoff final : public KvHandoff {
             return;
         }
         const auto sent = sent_back_.find(event.id);
-        if (sent != sent_back_.end() && event.attempt < sent->second.attempt) return;
-        if (event.attempt <= known->second.attempt()) return;
+        const uint32_t asked = sent == sent_back_.end() ? 0 : sent->second.attempt;
+        if (event.attempt < asked || event.attempt < known->second.attempt()) {
+            return refuse(event, "a later attempt was asked for");
+        }
+        if (event.attempt == known->second.attempt()) return;
         known->second.announced = event;
         sent_back_.erase(event.id);
         scheduler_.announced(event.id);
@@ -124,7 +127,10 @@ class DecodeHandoff final : public KvHandoff {
     // What a life of a prefill host has announced, its next one does not know.
     void forget_lost() {
         early_.erase_if([this](const transfer::DecodeEvent& event) {
-            return fabric_->peer_epoch(prefill_[event.prefill_replica].node) != event.epoch;
+            const bool lost =
+                fabric_->peer_epoch(prefill_[event.prefill_replica].node) != event.epoch;
+            if (lost) refuse(event, "its prefill host is gone");
+            return lost;
         });
     }
 
@@ -180,6 +186,7 @@ class DecodeHandoff final : public KvHandoff {
         const auto known = requests_.find(event.id);
         if (known == requests_.end()) {
             early_.erase(event.id);
+            refuse(event, event.why);
             if (!gone_.contains(event.id)) gone_.put(event.id, event.why);
             return;
         }

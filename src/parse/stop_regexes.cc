@@ -10,8 +10,9 @@ namespace aerie::parse {
 namespace {
 
 constexpr size_t kMaxPattern = 1024;  // bytes
-constexpr uint32_t kMatchLimit = 100'000;
-constexpr uint32_t kHeapLimit = 1 << 14;  // KiB
+// One pattern and token may cost this much of the thread that all streams share.
+constexpr uint32_t kMatchLimit = 5'000;
+constexpr uint32_t kHeapLimit = 256;  // KiB
 
 struct Free {
     void operator()(pcre2_code* code) const { pcre2_code_free(code); }

@@ -60,6 +60,7 @@ void DecodeSideImpl::take_done(const Letter& letter, Locked& locked) {
         arriving->prefill_replica = letter.replica;
         arriving->from_node = letter.node;
         arriving->from_epoch = letter.epoch;
+        arriving->pulled = true;
         locked.tell(DecodeEvent::Kind::kAnnounced, *arriving);
     }
     arriving->done = done;
@@ -84,7 +85,7 @@ void DecodeSideImpl::take_cancel(const Letter& letter, Locked& locked) {
                             .why = cancel.why()});
     }
     if (arriving->from_epoch != letter.epoch || arriving->ready) return;
-    arriving->stopped = true;
+    if (std::exchange(arriving->stopped, true) && !arriving->cancelled) return;  // told already
     if (cancel.lease_ran_out()) arriving->lost = true;
     if (arriving->cancelled || arriving->lost) return settle(*arriving, locked);
     locked.tell(DecodeEvent::Kind::kCancelled, *arriving, cancel.why());

@@ -54,6 +54,7 @@ void DecodeSideImpl::Locked::tell(DecodeEvent::Kind kind, const Arriving& arrivi
                       .attempt = arriving.attempt,
                       .prefill_replica = arriving.prefill_replica,
                       .epoch = arriving.from_epoch,
+                      .pulled = arriving.pulled,
                       .first = {},
                       .why = std::move(why)};
     if (kind == DecodeEvent::Kind::kReady) event.first = from_proto(arriving.done->first());
@@ -73,6 +74,8 @@ void DecodeSideImpl::offer(const DecodeEvent& announced, int num_tokens, int num
     const int node = options_.prefill.at(announced.prefill_replica).node;
     {
         Locked locked(*this);
+        // What was leased may have been lost since: then the leader is about to hear of it.
+        if (announced.pulled && find(announced.id, announced.attempt) == nullptr) return;
         auto& place = arriving_[announced.id];
         CHECK(place == nullptr || place->blocks.empty(), "request {} is offered twice", announced.id);
         if (place == nullptr || place->attempt != announced.attempt) {

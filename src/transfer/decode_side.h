@@ -40,7 +40,8 @@ struct DecodeEvent {
     RequestId id = 0;
     uint32_t attempt = 0;
     int prefill_replica = 0;
-    uint32_t epoch = 0;  // kAnnounced: of the prefill host
+    uint32_t epoch = 0;   // kAnnounced: of the prefill host
+    bool pulled = false;  // kAnnounced: it is computed, and leased
     TokenOut first;
     std::string why;
 };

@@ -36,7 +36,7 @@ void PrefillSideImpl::handle(const Letter& letter) {
     const proto::KvMessage& message = letter.message;
     if (message.has_offer()) return take_offer(letter);
     Locked locked(*this);
-    if (message.has_retract()) return take_back(message.retract(), locked);
+    if (message.has_retract()) return take_back(letter, locked);
     if (message.has_read()) return answer_read(letter, locked);
     if (message.has_ack()) {
         const auto outgoing = find(message.ack(), letter);
@@ -60,7 +60,13 @@ void PrefillSideImpl::take_offer(const Letter& letter) {
     };
     int num_tokens = 0;
     {
-        std::lock_guard lock(mutex_);
+        Locked locked(*this);
+        // Lost with a connection that has come back since: the decode side asks for it again.
+        if (find(offer, letter) == nullptr) {
+            auto message = cancel_message(offer.id(), offer.attempt(), "this attempt is not known");
+            message.mutable_cancel()->set_lease_ran_out(true);
+            return locked.send(options_.decode[letter.replica], std::move(message));
+        }
         const auto outgoing = wanted();
         if (outgoing == nullptr) return;
         num_tokens = outgoing->num_tokens;
@@ -96,13 +102,16 @@ void PrefillSideImpl::answer_read(const Letter& letter, Locked& locked) {
     if (valid) acked(*outgoing, locked);
 }
 
-void PrefillSideImpl::take_back(const proto::KvRetract& retract, Locked& locked) {
+void PrefillSideImpl::take_back(const Letter& letter, Locked& locked) {
+    const proto::KvRetract& retract = letter.message.retract();
     const int replica = retract.request().decode_replica();
-    if (replica < 0 || replica >= static_cast<int>(options_.decode.size())) {
-        log_error("KV message dropped: request {} is retracted by decode replica {} of {}",
-                  retract.request().id(), replica, options_.decode.size());
+    if (replica != letter.replica) {
+        log_error("KV message dropped: request {} of decode replica {} is retracted by replica {}",
+                  retract.request().id(), replica, letter.replica);
         return;
     }
+    // A life that has ended meanwhile does not wait for it any more.
+    if (options_.fabric->peer_epoch(letter.node) != letter.epoch) return;
     // The acknowledgement of the attempt before may be on its way still.
     const auto before = newest(retract.request().id());
     if (before != nullptr && before->attempt < retract.attempt()) {

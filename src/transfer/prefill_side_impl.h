@@ -99,7 +99,7 @@ class PrefillSideImpl final : public PrefillSide, comm::Receiver {
     void handle(const Letter& letter);
     void take_offer(const Letter& letter);
     void answer_read(const Letter& letter, Locked& locked);
-    void take_back(const proto::KvRetract& retract, Locked& locked);
+    void take_back(const Letter& letter, Locked& locked);
     // The attempt that a message is about, where it came from the life that the attempt is for.
     template <typename Message>
     std::shared_ptr<Outgoing> find(const Message& message, const Letter& letter) const {

@@ -53,6 +53,19 @@ TEST_F(Pull, ALeaseThatRunsOutBeforeTheReadFreesBothSides) {
     expect_quiet();
 }
 
+TEST_F(Pull, AnOfferThatComesAfterTheLeaseHasRunOutIsForgotten) {
+    start(0.02);
+    const DecodeEvent announced = pull_until_published();
+    next_d(D::kLeaseRanOut);
+    offer(announced);  // the leader had it in its hands
+    next_p(P::kCancelled);
+    next_p(P::kReleased);
+    prefill_->begin(kId, announced.attempt + 1, 0, kTokens, Mode::kPush);
+    const DecodeEvent again = next_d(D::kAnnounced);
+    offer(again);
+    EXPECT_EQ(next_p(P::kOffered).attempt, again.attempt);
+}
+
 TEST_F(Pull, ALeaseThatEndsDuringTheReadMakesItWorthless) {
     pull_until_reading();
     end_lease();

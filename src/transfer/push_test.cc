@@ -246,6 +246,15 @@ TEST_F(Push, AnOfferThatMeetsACancelOfPrefillIsIgnored) {
     expect_quiet();
 }
 
+TEST_F(Push, AnOfferOfAnAttemptThatPrefillHasLostIsComputedAgain) {
+    begin(Mode::kPush);
+    DecodeEvent announced = next_d(D::kAnnounced);
+    ++announced.attempt;
+    offer(announced);
+    EXPECT_EQ(next_d(D::kLeaseRanOut).attempt, announced.attempt);
+    expect_quiet();
+}
+
 TEST_F(Push, MessagesOfAnEarlierAttemptChangeNothing) {
     push_until_ready();
     decode_->acknowledge(kId);

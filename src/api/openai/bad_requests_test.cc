@@ -51,7 +51,7 @@ const Case kBoth[] = {
     {R"("stop":["a",""])", "stop", "none of them empty, got [\"a\",\"\"]"},
     {R"("stop":["a",1])", "stop", "got [\"a\",1]"},
     {R"("stop":{"a":1})", "stop", "got {\"a\":1}"},
-    {R"("stop_token_ids":5)", "stop_token_ids", "a list of token ids from 0 to 99, got 5"},
+    {R"("stop_token_ids":5)", "stop_token_ids", "a list of at most 1024 token ids from 0 to 99, got 5"},
     {R"("stop_token_ids":[100])", "stop_token_ids", "got [100]"},
     {R"("stop_token_ids":[-1])", "stop_token_ids", "got [-1]"},
     {R"("stop_token_ids":["x"])", "stop_token_ids", "got [\"x\"]"},

@@ -33,8 +33,15 @@ MaybeError read_bool(const Context& c, bool& into) {
     return {};
 }
 
+constexpr size_t kMaxName = 256;  // bytes of rid, cache_salt, …: they live as long as the request
+
 MaybeError read_string(const Context& c, std::string& into) {
     if (!c.value.is_string()) return c.wrong("a string");
+    if (c.value.as_string().size() > kMaxName) {
+        return ApiError{.message = fmt::format("{} must have at most {} bytes, got {}", c.name,
+                                               kMaxName, c.value.as_string().size()),
+                        .param = c.name};
+    }
     into = c.value.as_string();
     return {};
 }
@@ -74,6 +81,8 @@ bool is_false(const Json& v) { return v.is_bool() && !v.as_bool(); }
 
 constexpr int kMaxChoices = 128;
 constexpr size_t kMaxStops = 256;
+constexpr size_t kMaxStopRegexes = 4;  // each is matched for each token
+constexpr size_t kMaxStopIds = 1024;
 constexpr size_t kMaxBiases = 1024;
 constexpr int kMaxTopLogprobs = 20;
 constexpr double kGreedyBelow = 1e-6;  // a temperature that would overflow the logits
@@ -120,7 +129,7 @@ MaybeError read_seed(const Context& c) {
     if (!error) c.call.seed = static_cast<uint64_t>(value);
     return error;
 }
-MaybeError read_strings(const Context& c, std::vector<std::string>& into) {
+MaybeError read_strings(const Context& c, size_t max, std::vector<std::string>& into) {
     const char* const expected = "a string or a list of strings, none of them empty";
     const auto valid = [](const Json& item) {
         return item.is_string() && !item.as_string().empty();
@@ -130,9 +139,9 @@ MaybeError read_strings(const Context& c, std::vector<std::string>& into) {
         return {};
     }
     if (!c.value.is_array()) return c.wrong(expected);
-    if (c.value.as_array().size() > kMaxStops) {
+    if (c.value.as_array().size() > max) {
         return ApiError{.message = fmt::format("{} must have at most {} strings, got {}", c.name,
-                                               kMaxStops, c.value.as_array().size()),
+                                               max, c.value.as_array().size()),
                         .param = c.name};
     }
     for (const Json& item : c.value.as_array()) {
@@ -141,17 +150,18 @@ MaybeError read_strings(const Context& c, std::vector<std::string>& into) {
     }
     return {};
 }
-MaybeError read_stop(const Context& c) { return read_strings(c, c.call.stop); }
+MaybeError read_stop(const Context& c) { return read_strings(c, kMaxStops, c.call.stop); }
 MaybeError read_stop_regex(const Context& c) {
-    if (auto error = read_strings(c, c.call.stop_regex)) return error;
+    if (auto error = read_strings(c, kMaxStopRegexes, c.call.stop_regex)) return error;
     const auto compiled = parse::StopRegexes::compile(c.call.stop_regex, false);
     if (compiled.ok()) return {};
     return ApiError{.message = "stop_regex: " + compiled.message(), .param = "stop_regex"};
 }
 MaybeError read_stop_token_ids(const Context& c) {
     const std::string expected =
-        fmt::format("a list of token ids from 0 to {}", c.defaults.vocab_size - 1);
-    if (!c.value.is_array()) return c.wrong(expected);
+        fmt::format("a list of at most {} token ids from 0 to {}", kMaxStopIds,
+                    c.defaults.vocab_size - 1);
+    if (!c.value.is_array() || c.value.as_array().size() > kMaxStopIds) return c.wrong(expected);
     for (const Json& item : c.value.as_array()) {
         if (!is_whole(item, 0, c.defaults.vocab_size - 1)) return c.wrong(expected);
         c.call.sampling.stop_token_ids.push_back(static_cast<int32_t>(whole(item)));

@@ -151,9 +151,9 @@ class ResponsesReply final : public api::ReplyFormat {
                        const Usage* usage) const {
         Json output = Json::array();
         for (const Item& item : items) output.push_back(item.json());
-        const Json& body = header_.given.body;
+        const Json& repeated = header_.given.repeated;
         const auto given = [&](const char* name, Json otherwise) {
-            const Json& value = body[name];
+            const Json& value = repeated[name];
             return value.is_null() ? std::move(otherwise) : value;
         };
         const bool incomplete = status == "incomplete";

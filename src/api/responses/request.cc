@@ -168,6 +168,11 @@ MaybeError read_settings(const Json& body, Json& chat) {
     return {};
 }
 
+// What the reply repeats of the request; nothing else of it lives as long as the stream.
+constexpr const char* kRepeated[] = {"instructions", "max_output_tokens", "parallel_tool_calls",
+                                     "previous_response_id", "reasoning", "tool_choice", "tools",
+                                     "metadata"};
+
 }  // namespace
 
 MaybeError parse_responses(const Json& body, const api::CallDefaults& defaults,
@@ -191,8 +196,10 @@ MaybeError parse_responses(const Json& body, const api::CallDefaults& defaults,
     chat.set("messages", std::move(all));
     if (auto error = read_tools(body, chat)) return error;
     if (auto error = read_settings(body, chat)) return error;
-    given.body = body;
-    given.messages = std::move(messages);
+    for (const char* name : kRepeated) {
+        if (!body[name].is_null()) given.repeated.set(name, body[name]);
+    }
+    if (given.store) given.messages = std::move(messages);
     auto error = openai::parse_chat(chat, defaults, call);
     for (const auto& [name, other] : kRenamed) {
         if (!error || error->param != other) continue;

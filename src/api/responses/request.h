@@ -10,7 +10,7 @@ namespace aerie::responses {
 
 // What a response repeats of its request, and what is kept of it.
 struct Given {
-    Json body;             // as the client sent it
+    Json repeated = Json::object();  // members of the request that the reply repeats
     Json messages;         // the conversation without instructions, as chat templates know it
     bool store = true;
 };

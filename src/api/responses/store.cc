@@ -6,6 +6,7 @@ namespace aerie::responses {
 
 void Conversations::put(const std::string& response_id, const Json& messages) {
     std::string text = messages.dump();
+    if (text.size() > limits_.max_bytes) return;  // it would drive out all others and itself
     std::lock_guard lock(mutex_);
     num_bytes_ += text.size();
     entries_.push_front({response_id, std::move(text)});
