@@ -5,6 +5,11 @@
 #include "comm/fabric.h"
 #include "comm/ports.h"
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
+#endif
+
 namespace aerie::comm {
 
 Status check_pieces(const RemoteRegion& region, std::span<const Piece> pieces) {
@@ -87,6 +92,22 @@ void Regions::keep(uint32_t id, Buffer memory) {
     entries_.at(id).memory = std::move(memory);
 }
 
+namespace {
+
+// A get may read what its owner has begun to use again: who reads asks the owner afterwards, and drops
+// what did not hold until then (transfer/decode_messages.cc). No finding of the race detector.
+void read_region(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__SANITIZE_THREAD__)
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+#endif
+    std::memcpy(to, from, bytes);
+#if defined(__SANITIZE_THREAD__)
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+#endif
+}
+
+}  // namespace
+
 bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region,
                      std::span<const Piece> pieces) {
     for (const Piece& piece : pieces) {
@@ -96,7 +117,7 @@ bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region
         if (access == Access::kPut)
             std::memcpy(remote, piece.local, piece.bytes);
         else
-            std::memcpy(piece.local, remote, piece.bytes);
+            read_region(piece.local, remote, piece.bytes);
         regions.leave(region.id);
     }
     return true;

@@ -195,9 +195,7 @@ class DecodeHandoff final : public KvHandoff {
         const uint32_t present = sent == sent_back_.end() ? known->second.attempt() : sent->second.attempt;
         if (present != 0 && present != event.attempt) return;
         // Past the handoff it no longer needs its prefill replica.
-        const schedule::Sequence* sequence = scheduler_.find(event.id);
-        const bool runs = sequence != nullptr && sequence->state == schedule::State::kRunning;
-        if (known->second.announced && !known->second.offered && runs) return;
+        if (known->second.announced && !known->second.offered && runs(event.id)) return;
         fail(event.id, event.why);
     }
 
@@ -206,11 +204,17 @@ class DecodeHandoff final : public KvHandoff {
         const auto known = requests_.find(event.id);
         // Cancelled meanwhile: this is the last that is heard of its blocks.
         if (known == requests_.end()) return scheduler_.release(event.id);
-        if (known->second.attempt() != event.attempt) return;
+        // It may have begun to compute its tail here before this was heard.
+        if (known->second.attempt() != event.attempt || runs(event.id)) return;
         known->second.offered = false;
         const auto lost = scheduler_.lost(event.id);
         if (!lost) return fail(event.id, lost.message());
         send_back(lost.value(), event.attempt + 1);
+    }
+
+    bool runs(RequestId id) const {
+        const schedule::Sequence* sequence = scheduler_.find(id);
+        return sequence != nullptr && sequence->state == schedule::State::kRunning;
     }
 
     void tell(RequestId id, const std::string& why) {
