@@ -26,7 +26,7 @@ inline uint64_t hash_bytes(const void* data, size_t num_bytes, uint64_t seed = 0
         h = mix64(h ^ word) + 0x9e3779b97f4a7c15u;
     }
     uint64_t tail = 0;
-    std::memcpy(&tail, p, num_bytes);
+    if (num_bytes > 0) std::memcpy(&tail, p, num_bytes);  // of nothing, data may be null
     return mix64(h ^ tail);
 }
 
