@@ -61,6 +61,10 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     num_prefill_inflight_queue_reqs =
         registry.gauge(metric("sglang:num_prefill_inflight_queue_reqs"), labels);
     queue_time = registry.histogram(metric("sglang:queue_time_seconds"), labels);
+    num_grammar_queue_reqs = registry.gauge(metric("sglang:num_grammar_queue_reqs"), labels);
+    grammar_compilation_time =
+        registry.histogram(metric("sglang:grammar_compilation_time_seconds"), labels);
+    num_grammar_cache_hits = registry.counter(metric("sglang:num_grammar_cache_hit_total"), labels);
 }
 
 ExpertMetrics::ExpertMetrics(Registry& registry, const std::string& model_name, int ep_rank) {

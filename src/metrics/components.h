@@ -60,6 +60,9 @@ struct AttentionMetrics {
     Gauge num_decode_transfer_queue_reqs;
     Gauge num_prefill_inflight_queue_reqs;
     Histogram queue_time;
+    Gauge num_grammar_queue_reqs;
+    Histogram grammar_compilation_time;
+    Counter num_grammar_cache_hits;
 };
 
 // One expert rank. The ranks of all copies with the same ep_rank share their series; the times are

@@ -21,6 +21,11 @@ FinishReason finish_of(proto::FinishReason finish) {
     }
 }
 
+// Of a kind that this version does not know the leader says that there is none.
+Grammar::Kind kind_of(uint32_t kind) {
+    return static_cast<Grammar::Kind>(std::min<uint32_t>(kind, UINT8_MAX));
+}
+
 std::vector<TokenLogprobs> logprobs_of(const proto::TokenOut& token) {
     std::vector<TokenLogprobs> all;
     for (const proto::TokenLogprobs& given : token.logprobs()) {
@@ -58,6 +63,11 @@ void to_proto(const SamplingParams& sampling, proto::SamplingParams& into) {
     }
     into.set_num_top_logprobs(sampling.num_top_logprobs);
     fill(*into.mutable_logprob_ids(), sampling.logprob_ids);
+    if (sampling.grammar.kind != Grammar::Kind::kNone) {
+        into.mutable_grammar()->set_kind(static_cast<uint32_t>(sampling.grammar.kind));
+        into.mutable_grammar()->set_text(sampling.grammar.text);
+        into.mutable_grammar()->set_after_reasoning(sampling.grammar.after_reasoning);
+    }
 }
 
 void to_proto(const Request& request, proto::AddRequest& into) {
@@ -109,7 +119,10 @@ SamplingParams from_proto(const proto::SamplingParams& sampling) {
             .repetition_penalty = sampling.repetition_penalty(),
             .logit_bias = {},
             .num_top_logprobs = sampling.num_top_logprobs(),
-            .logprob_ids = {sampling.logprob_ids().begin(), sampling.logprob_ids().end()}};
+            .logprob_ids = {sampling.logprob_ids().begin(), sampling.logprob_ids().end()},
+            .grammar = {.kind = kind_of(sampling.grammar().kind()),
+                        .text = sampling.grammar().text(),
+                        .after_reasoning = sampling.grammar().after_reasoning()}};
     if (!(params.repetition_penalty > 0)) params.repetition_penalty = 1;
     for (const auto& bias : sampling.logit_bias()) {
         params.logit_bias.push_back({bias.id(), bias.bias()});

@@ -26,7 +26,8 @@ TEST(Convert, ARequestKeepsEveryField) {
                         .repetition_penalty = 1.5,
                         .logit_bias = {{7, -100}, {8, 0.5}},
                         .num_top_logprobs = 3,
-                        .logprob_ids = {4, 5}};
+                        .logprob_ids = {4, 5},
+                        .grammar = {Grammar::Kind::kRegex, "[a-z]+", true}};
     request.hash_logits = true;
     request.prefill_replica = 2;
     request.decode_replica = 1;
@@ -58,6 +59,7 @@ TEST(Convert, ARequestKeepsEveryField) {
     EXPECT_EQ(back.sampling.logit_bias, request.sampling.logit_bias);
     EXPECT_EQ(back.sampling.num_top_logprobs, request.sampling.num_top_logprobs);
     EXPECT_EQ(back.sampling.logprob_ids, request.sampling.logprob_ids);
+    EXPECT_EQ(back.sampling.grammar, request.sampling.grammar);
 }
 
 TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {

@@ -15,6 +15,22 @@ struct LogitBias {
     bool operator==(const LogitBias&) const = default;
 };
 
+// What the output must be made of; grammar/compiler.h reads it.
+struct Grammar {
+    enum class Kind : uint8_t {
+        kNone = 0,
+        kJsonSchema,     // JSON by the schema that `text` is
+        kRegex,          // all of the output matches `text`
+        kEbnf,           // a GBNF grammar with the rule "root"
+        kStructuralTag,  // JSON: a structural tag, or SGLang's older form (triggers, structures)
+        kToolCalls,      // JSON: a structural tag whose tokens are named (parse/tool_grammar.h)
+    };
+    Kind kind = Kind::kNone;
+    std::string text;
+    bool after_reasoning = false;  // begins behind the output's first </think>
+    bool operator==(const Grammar&) const = default;
+};
+
 struct SamplingParams {
     double temperature = 1.0;  // 0: greedy
     double top_p = 1.0;        // (0, 1]
@@ -35,6 +51,7 @@ struct SamplingParams {
 
     int num_top_logprobs = -1;             // told with each token; -1: no logprobs at all
     std::vector<int32_t> logprob_ids;      // ids whose logprobs are told beside these
+    Grammar grammar = {};
 };
 
 struct Request {
