@@ -17,6 +17,9 @@ enum class Fault : int {
     kKvBlocksSwapped, // the first two KV blocks of a request, with cp on two ranks, are swapped
     kRoundingMoved,   // the sum of one layer's experts is rounded before it is added
     kHostPageZeroed,  // one layer of a page that moves to host memory is zeroed
+    kFilePageDamaged,    // a byte of every eighth page is flipped in the file of evicted pages
+    kFilePageUnchecked,  // and the page is not checked when it is read
+    kFileFull,           // the disk takes no page any more
     kMatchTooLong,    // the prefix cache is believed to hold one page more than it does
     kKvRunShifted,    // a run of KV blocks is transferred from one block further on
     kKvTransferSlowed,  // each layer of a KV transfer takes 0.1 s longer: breaks nothing by itself
@@ -36,11 +39,15 @@ inline Result<Fault> parse_fault(std::string_view name) {
     if (name == "combine_lost") return Fault::kCombineLost;
     if (name == "rounding_moved") return Fault::kRoundingMoved;
     if (name == "host_page_zeroed") return Fault::kHostPageZeroed;
+    if (name == "file_page_damaged") return Fault::kFilePageDamaged;
+    if (name == "file_page_unchecked") return Fault::kFilePageUnchecked;
+    if (name == "file_full") return Fault::kFileFull;
     if (name == "match_too_long") return Fault::kMatchTooLong;
     if (name == "kv_run_shifted") return Fault::kKvRunShifted;
     if (name == "kv_transfer_slowed") return Fault::kKvTransferSlowed;
     return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
-                 "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed, match_too_long, "
+                 "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed, "
+                 "file_page_damaged, file_page_unchecked, file_full, match_too_long, "
                  "kv_run_shifted or kv_transfer_slowed", name);
 }
 

@@ -1,3 +1,10 @@
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "config/check_context.h"
 
 namespace aerie {
@@ -100,14 +107,40 @@ void check_features(Config& config, CheckContext& c) {
         c.warn("{}: with {} nothing is leased; it plays no part", c.say("ae_separation", "kv_lease_s"),
                c.say("ae_separation", "kv_transfer"));
     }
-    if (!s.hicache_path.empty()) {
-        c.warn("{}: the file tier of the radix cache is not built; evicted KV is kept in host "
-               "memory only",
-               c.say("", "hicache_path"));
+    for (const char* key : {"hicache_size_gb", "hicache_path"}) {
+        if (s.disable_radix_cache && c.sources.given("", key)) {
+            c.warn("{}: it plays no part with {}", c.say("", key),
+                   c.say("", "disable_radix_cache"));
+        }
     }
-    if (s.disable_radix_cache && s.hicache_size_gb > 0) {
-        c.warn("{}: it plays no part with {}", c.say("", "hicache_size_gb"),
-               c.say("", "disable_radix_cache"));
+}
+
+// Both keys or none, and a folder of this machine that takes a replica's files.
+void check_hicache_file(const Config& config, CheckContext& c, const CommandLine& command_line) {
+    const Settings& s = config.settings;
+    const std::string &path = s.hicache_path, said = c.say("", "hicache_path");
+    if (path.empty() != (s.hicache_file_size_gb == 0)) {
+        c.fail("bad value: {} with {}; expected a folder and a size above 0, or neither of them",
+               said, c.say("", "hicache_file_size_gb"));
+        return;
+    }
+    const bool planned = command_line.card_memory > 0 || nodes_here(config).empty();
+    if (path.empty() || s.disable_radix_cache || planned) return;
+    struct stat found;
+    if (stat(path.c_str(), &found) != 0) {
+        c.fail("bad value: {}: {}; expected a folder", said, std::strerror(errno));
+    } else if (!S_ISDIR(found.st_mode)) {
+        c.fail("bad value: {} is no folder; expected one, for files of evicted KV", said);
+    } else if (access(path.c_str(), W_OK | X_OK) != 0) {
+        c.fail("bad value: {}: {}; expected a folder that this user may write into", said,
+               std::strerror(errno));
+    } else if (struct statvfs disk; statvfs(path.c_str(), &disk) == 0) {
+        const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+        if (free < s.hicache_file_size_gb * 1e9) {
+            c.fail("bad value: {}, but the disk of {} has {:.1f} GB free; expected less than that "
+                   "(each replica makes files of this size)",
+                   c.say("", "hicache_file_size_gb"), said, free * 1e-9);
+        }
     }
 }
 
@@ -129,6 +162,7 @@ void check_backends(Config& config, const Sources& sources, const CommandLine& c
     }
     choose_kernels(config, c);
     check_features(config, c);
+    check_hicache_file(config, c, command_line);
 }
 
 }  // namespace aerie

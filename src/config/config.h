@@ -65,8 +65,9 @@ struct Settings {
     LoadFormat load_format = LoadFormat::kAuto;
     std::optional<int64_t> random_seed;
     std::optional<bool> enable_deterministic_inference;  // set after load_config()
-    double hicache_size_gb = 0;
-    std::string hicache_path;
+    double hicache_size_gb = 0;       // of one replica, as the next
+    double hicache_file_size_gb = 0;  // under hicache_path
+    std::string hicache_path;         // empty: no file
     std::string tool_call_parser, reasoning_parser;  // empty: from the model
     std::string chat_template;                       // empty: the model's
     std::string api_key, admin_api_key;              // empty: none

@@ -182,15 +182,39 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
 
 TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
     const LoadedConfig l =
-        load({"--enable-mtp", "--hicache-path", "/tmp", "--kv-transfer", "active",
-              "--kv-lease-s", "5"});
+        load({"--enable-mtp", "--kv-transfer", "active", "--kv-lease-s", "5"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
     for (const char* text : {"drafting is not built",
-                             "the file tier of the radix cache is not built",
                              "nothing is leased; it plays no part"}) {
         EXPECT_THAT(warnings, testing::HasSubstr(text));
     }
+}
+
+TEST_F(Load, TheFileOfEvictedKvNeedsAFolderAndASizeThatFitsThere) {
+    const auto errors = [&](std::vector<std::string> flags) {
+        return all(load(std::move(flags)).diagnostics.errors);
+    };
+    EXPECT_EQ(errors({"--hicache-path", "/tmp", "--hicache-file-size-gb", "0.001"}), "");
+    const struct {
+        std::vector<std::string> flags;
+        const char* text;
+    } cases[] = {
+        {{"--hicache-path", "/tmp"}, "hicache_file_size_gb = 0.0 (default, not given); expected a folder and"},
+        {{"--hicache-file-size-gb", "1"}, "expected a folder and a size above 0, or neither"},
+        {{"--hicache-path", "/nowhere", "--hicache-file-size-gb", "1"},
+         "hicache_path = \"/nowhere\": No such file or directory; expected a folder"},
+        {{"--hicache-path", "/dev/null", "--hicache-file-size-gb", "1"}, "is no folder"},
+        {{"--hicache-path", "/proc", "--hicache-file-size-gb", "1"}, "; expected "},
+        {{"--hicache-path", "/tmp", "--hicache-file-size-gb", "900000"}, "GB free; expected less"},
+    };
+    for (const auto& [flags, text] : cases) {
+        EXPECT_THAT(errors(flags), testing::HasSubstr(text)) << flags[1];
+    }
+    EXPECT_THAT(all(load({"--hicache-path", "/nowhere", "--hicache-file-size-gb", "1",
+                          "--disable-radix-cache"})
+                        .diagnostics.warnings),
+                testing::HasSubstr("hicache_path = \"/nowhere\": it plays no part"));
 }
 
 TEST_F(Load, EachNetworkBackendIsChosenByItself) {

@@ -204,25 +204,34 @@ class Planner {
                                                          config_.settings.hicache_size_gb));
     }
 
-    // Pages of hicache_size_gb, over all cp ranks; on a CPU it is taken from the cards' memory.
-    int size_host(const AttentionReplica& replica) {
+    // Pages that a tier of the prefix cache holds on each cp rank.
+    int pages_of(double gb, const AttentionReplica& replica) const {
         const int64_t block_bytes = per_token_ * config_.settings.page_size;
         if (config_.settings.disable_radix_cache || block_bytes == 0) return 0;
+        // Two such tiers and the blocks are numbered together.
         const double num_blocks =
-            std::min(config_.settings.hicache_size_gb * 1e9 / static_cast<double>(block_bytes),
-                     INT32_MAX / 2.0);
-        const int per_cp_rank = static_cast<int>(num_blocks) / replica.cp_size;
+            std::min(gb * 1e9 / static_cast<double>(block_bytes), INT32_MAX / 4.0);
+        return static_cast<int>(num_blocks) / replica.cp_size;
+    }
+
+    // The tiers below the blocks, over all cp ranks. On a CPU host memory is the cards'.
+    void size_lower_tiers(const AttentionReplica& replica, KvSizing& sizing) {
+        const Settings& settings = config_.settings;
+        const int num_host = pages_of(settings.hicache_size_gb, replica);
         if (cpu()) {
             for (int rank : replica.ranks)
                 card(placement_.attention[rank]).host_kv +=
-                    per_cp_rank * block_bytes / replica.tp_size;
+                    num_host * per_token_ * settings.page_size / replica.tp_size;
         }
-        return per_cp_rank * replica.cp_size;
+        sizing.num_host_blocks = num_host * replica.cp_size;
+        if (!settings.hicache_path.empty())
+            sizing.num_file_blocks =
+                pages_of(settings.hicache_file_size_gb, replica) * replica.cp_size;
     }
 
     void size_replica(const AttentionReplica& replica) {
         KvSizing sizing;
-        sizing.num_host_blocks = size_host(replica);
+        size_lower_tiers(replica, sizing);
         const CardMemory* fullest = nullptr;
         int64_t sum = 0;
         for (int rank : replica.ranks) {
@@ -245,7 +254,7 @@ class Planner {
                                  "given; {}", kLongestSequencesCpu, context, reason);
         }
         const int page = config_.settings.page_size;
-        sizing.num_blocks = static_cast<int>(std::min<int64_t>(tokens / page, INT32_MAX / 2));
+        sizing.num_blocks = static_cast<int>(std::min<int64_t>(tokens / page, INT32_MAX / 4));
         sizing.max_total_num_tokens = int64_t{sizing.num_blocks} * page;
         sizing.max_running_requests =
             std::max(1, std::min(num_running(config_, placement_, replica), sizing.num_blocks));

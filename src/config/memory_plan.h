@@ -28,6 +28,7 @@ struct KvSizing {
     int64_t max_total_num_tokens = 0;  // a multiple of page_size
     int num_blocks = 0;                // blocks of page_size tokens, over all cp ranks
     int num_host_blocks = 0;           // of host memory, over all cp ranks
+    int num_file_blocks = 0;           // of hicache_path, over all cp ranks
     int max_running_requests = 0;
     std::string reason;                // which setting or memory limits the tokens, with the numbers
 };

@@ -158,6 +158,12 @@ TEST(MemoryPlan, EvictedKvTakesHostMemory) {
         EXPECT_EQ(with.cards[0].host_kv,
                   cpu ? 10'000'000'000 / block_bytes * block_bytes : 0);
         EXPECT_EQ(with.max_total_num_tokens < without.max_total_num_tokens, cpu);
+        EXPECT_EQ(with.replicas[0].num_file_blocks, 0);
+        config.settings.hicache_path = "/tmp";
+        config.settings.hicache_file_size_gb = 20;
+        const MemoryPlan file = plan(config, deepseek_v3(), 400 * kGiB);
+        EXPECT_EQ(file.replicas[0].num_file_blocks, 20'000'000'000 / block_bytes);
+        EXPECT_EQ(file.max_total_num_tokens, with.max_total_num_tokens);
         config.settings.disable_radix_cache = true;
         EXPECT_EQ(plan(config, deepseek_v3(), 400 * kGiB).replicas[0].num_host_blocks, 0);
     }

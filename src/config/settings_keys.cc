@@ -127,7 +127,14 @@ std::vector<ConfigKey> settings_rows() {
              .unit = "GB"}),
         row<FIELD(settings.hicache_path)>(
             "", "hicache_path",
-            {.meaning = "folder of the file tier of the radix cache", .unset = "none"}),
+            {.meaning = "folder of a disk for evicted KV that host memory does not hold; goes with "
+                        "hicache_file_size_gb",
+             .unset = "none"}),
+        row<FIELD(settings.hicache_file_size_gb)>(
+            "", "hicache_file_size_gb",
+            {.meaning = "size of each replica's files there, which no process outlives",
+             .max = 1e6,
+             .unit = "GB"}),
         row<FIELD(settings.tool_call_parser)>(
             "", "tool_call_parser", {.meaning = "format of tool calls", .unset = "from the model"}),
         row<FIELD(settings.reasoning_parser)>(

@@ -58,8 +58,8 @@ void Leader::update_gauges(const schedule::Plan& plan) {
         static_cast<double>(std::max<int64_t>(counts.free_tokens - counts.evictable_tokens, 0)));
     m.kv_evictable_tokens.set(static_cast<double>(counts.evictable_tokens));
     m.prefix_host_tokens.set(static_cast<double>(counts.host_tokens));
-    m.device_hit_tokens.add(static_cast<double>(counts.num_device_hits - told_device_hits_));
-    m.host_hit_tokens.add(static_cast<double>(counts.num_host_hits - told_host_hits_));
+    m.prefix_hit_tokens[0].add(static_cast<double>(counts.num_device_hits - told_device_hits_));
+    m.prefix_hit_tokens[1].add(static_cast<double>(counts.num_host_hits - told_host_hits_));
     told_device_hits_ = counts.num_device_hits;
     told_host_hits_ = counts.num_host_hits;
     m.new_token_ratio.set(counts.new_token_ratio);

@@ -11,10 +11,9 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
         more.emplace_back(name, value);
         return more;
     };
-    forward_time_prefill = registry.histogram(metric("sglang:ae_sep_attention_forward_time"),
-                                              with("phase", "prefill"));
-    forward_time_decode =
-        registry.histogram(metric("sglang:ae_sep_attention_forward_time"), with("phase", "decode"));
+    const Metric& forward_time = metric("sglang:ae_sep_attention_forward_time");
+    forward_time_prefill = registry.histogram(forward_time, with("phase", "prefill"));
+    forward_time_decode = registry.histogram(forward_time, with("phase", "decode"));
     dispatch_bytes = registry.counter(metric("sglang:ae_sep_dispatch_bytes"), labels);
     combine_bytes = registry.counter(metric("sglang:ae_sep_combine_bytes"), labels);
     dispatch_time = registry.histogram(metric("sglang:ae_sep_dispatch_time"), labels);
@@ -43,11 +42,12 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     kv_evictable_tokens = registry.gauge(metric("sglang:kv_evictable_tokens"), labels);
     gen_throughput = registry.gauge(metric("sglang:gen_throughput"), labels);
     cache_hit_rate = registry.gauge(metric("sglang:cache_hit_rate"), labels);
-    device_hit_tokens =
-        registry.counter(metric("sglang:ae_sep_prefix_hit_tokens"), with("tier", "device"));
-    host_hit_tokens =
-        registry.counter(metric("sglang:ae_sep_prefix_hit_tokens"), with("tier", "host"));
+    const Metric& prefix_hits = metric("sglang:ae_sep_prefix_hit_tokens");
+    for (size_t i = 0; i < prefix_hit_tokens.size(); ++i)
+        prefix_hit_tokens[i] = registry.counter(prefix_hits, with("tier", kPrefixTiers[i]));
     prefix_host_tokens = registry.gauge(metric("sglang:ae_sep_prefix_host_tokens"), labels);
+    prefix_file_tokens = registry.gauge(metric("sglang:ae_sep_prefix_file_tokens"), labels);
+    prefix_lost_pages = registry.counter(metric("sglang:ae_sep_prefix_lost_pages_total"), labels);
     new_token_ratio = registry.gauge(metric("sglang:new_token_ratio"), labels);
     num_retracted_reqs = registry.gauge(metric("sglang:num_retracted_reqs"), labels);
     num_retracted_requests =

@@ -48,9 +48,10 @@ struct AttentionMetrics {
     Gauge kv_evictable_tokens;
     Gauge gen_throughput;
     Gauge cache_hit_rate;
-    Counter device_hit_tokens;  // ae_sep_prefix_hit_tokens
-    Counter host_hit_tokens;
+    std::array<Counter, std::size(kPrefixTiers)> prefix_hit_tokens;  // [kPrefixTiers]
     Gauge prefix_host_tokens;
+    Gauge prefix_file_tokens;
+    Counter prefix_lost_pages;
     Gauge new_token_ratio;
     Gauge num_retracted_reqs;
     Counter num_retracted_requests;

@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "metrics/buckets.h"
+
 namespace aerie::metrics {
 
 enum class Type : uint8_t { kCounter = 0, kGauge, kHistogram };
@@ -25,21 +27,6 @@ struct Metric {
     std::span<const double> buckets = {};  // histograms: upper bounds
     Merge merge = Merge::kSum;
 };
-namespace buckets {  // seconds
-inline constexpr double kLayer[] = {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
-                                    1e-3, 2e-3, 5e-3, 1e-2, 1e-1, 1};
-inline constexpr double kTransfer[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2,
-                                       1e-1, 3e-1, 1,    3,    10,   30};
-inline constexpr double kFirstToken[] = {.1, .2, .4, .6, .8, 1,  2,   4,   6,
-                                         8,  10, 20, 40, 60, 80, 100, 200, 400};
-inline constexpr double kInterToken[] = {.002, .004, .006, .008, .01, .015, .02, .025,
-                                         .03,  .035, .04,  .06,  .08, .1,   .2,  .4,
-                                         .6,   .8,   1,    2,    4,   6,    8};
-inline constexpr double kEndToEnd[] = {.1, .2, .4, .6, .8,  1,   2,   4,   6,    8,    10,
-                                       20, 40, 60, 80, 100, 200, 400, 600, 1200, 1800, 2400};
-inline constexpr double kQueue[] = {.001, .01, .1, .2, .5, 1,  2,  3,   4,   5,   10,
-                                    15,   20,  30, 40, 50, 60, 80, 100, 200, 400, 1000};
-}  // namespace buckets
 
 inline constexpr std::string_view kReplica = "model_name,engine_type,dp_rank";
 inline constexpr std::string_view kReplicaPhase = "model_name,engine_type,dp_rank,phase";
@@ -105,9 +92,13 @@ inline constexpr Metric kMetrics[] = {
      "Part of the last prefill batch's prompt tokens that was cached.", {}, Merge::kMax},
     {"sglang:ae_sep_prefix_hit_tokens", Type::kCounter, "model_name,engine_type,dp_rank,tier",
      "Prompt tokens whose KV was found in the KV cache (tier device), or was brought back from host "
-     "memory (host)."},
+     "memory (host) or from the disk (file)."},
     {"sglang:ae_sep_prefix_host_tokens", Type::kGauge, kReplica,
      "Tokens that the prefix cache holds in host memory."},
+    {"sglang:ae_sep_prefix_file_tokens", Type::kGauge, kReplica,
+     "Tokens that the prefix cache holds on the disk."},
+    {"sglang:ae_sep_prefix_lost_pages_total", Type::kCounter, kReplica,
+     "Pages of evicted KV that the disk did not give back as they were; they are computed again."},
     {"sglang:new_token_ratio",
      Type::kGauge,
      kReplica,
@@ -180,6 +171,8 @@ inline constexpr Metric kMetrics[] = {
 // configured is what kv_transfer says.
 inline constexpr std::string_view kKvPolicyReasons[] = {"configured", "default", "late_binding",
                                                         "prompt_cached", "prefix_held"};
+// Those of ae_sep_prefix_hit_tokens' tier.
+inline constexpr const char* kPrefixTiers[] = {"device", "host", "file"};
 
 // The table's row of that name; a name that is not in it does not compile.
 consteval const Metric& metric(std::string_view name) {
