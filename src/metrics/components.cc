@@ -1,6 +1,17 @@
 #include "metrics/components.h"
 
 namespace aerie::metrics {
+namespace {
+
+void add_grammar_series(Registry& registry, const Labels& labels, AttentionMetrics& into) {
+    into.num_grammar_queue_reqs = registry.gauge(metric("sglang:num_grammar_queue_reqs"), labels);
+    into.grammar_compilation_time =
+        registry.histogram(metric("sglang:grammar_compilation_time_seconds"), labels);
+    into.num_grammar_cache_hits =
+        registry.counter(metric("sglang:num_grammar_cache_hit_total"), labels);
+}
+
+}  // namespace
 
 AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& replica) {
     const Labels labels = {{"model_name", replica.model_name},
@@ -32,7 +43,6 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
                                         with("reason", std::string(kKvPolicyReasons[i]).c_str()));
     }
     kv_transfer_time = registry.histogram(metric("sglang:ae_sep_kv_transfer_time"), labels);
-
     num_running_reqs = registry.gauge(metric("sglang:num_running_reqs"), labels);
     num_queue_reqs = registry.gauge(metric("sglang:num_queue_reqs"), labels);
     token_usage = registry.gauge(metric("sglang:token_usage"), labels);
@@ -61,10 +71,7 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     num_prefill_inflight_queue_reqs =
         registry.gauge(metric("sglang:num_prefill_inflight_queue_reqs"), labels);
     queue_time = registry.histogram(metric("sglang:queue_time_seconds"), labels);
-    num_grammar_queue_reqs = registry.gauge(metric("sglang:num_grammar_queue_reqs"), labels);
-    grammar_compilation_time =
-        registry.histogram(metric("sglang:grammar_compilation_time_seconds"), labels);
-    num_grammar_cache_hits = registry.counter(metric("sglang:num_grammar_cache_hit_total"), labels);
+    add_grammar_series(registry, labels, *this);
 }
 
 ExpertMetrics::ExpertMetrics(Registry& registry, const std::string& model_name, int ep_rank) {

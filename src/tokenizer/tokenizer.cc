@@ -87,6 +87,7 @@ struct Tokenizer::Impl {
     struct Token {
         std::string bytes;
         bool special = false;
+        bool added = false;
     };
     std::vector<Token> tokens;  // by id
     std::unordered_map<std::string, int32_t> added_ids;
@@ -149,7 +150,7 @@ Status Tokenizer::Impl::set_tokens(const TokenizerFile& file) {
                          token.content);
         }
         taken[token.id] = true;
-        tokens[token.id] = {std::move(bytes), token.special};
+        tokens[token.id] = {std::move(bytes), token.special, /*added=*/true};
     }
     return {};
 }
@@ -261,6 +262,10 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
 
 bool Tokenizer::is_special(int32_t id) const {
     return id >= 0 && id < vocab_size() && impl_->tokens[id].special;
+}
+
+bool Tokenizer::is_added(int32_t id) const {
+    return id >= 0 && id < vocab_size() && impl_->tokens[id].added;
 }
 
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->tokens.size()); }

@@ -43,6 +43,7 @@ class Tokenizer {
     // exist. Valid as long as the tokenizer.
     std::string_view token_bytes(int32_t id) const;
     bool is_special(int32_t id) const;
+    bool is_added(int32_t id) const;  // an added token, special or not: no text is split into it
     int32_t vocab_size() const;  // the largest id + 1, added tokens included
     // The id of an added token by its text, or else of the vocabulary's token with these bytes.
     std::optional<int32_t> token_id(std::string_view token) const;

@@ -1,0 +1,226 @@
+#include <gmock/gmock.h>
+
+#include <tuple>
+
+#include "grammar/testing/fixture.h"
+
+namespace aerie::grammar {
+namespace {
+
+using Kind = Grammar::Kind;
+using testing::HasSubstr;
+
+class GrammarTest : public testing::Test {
+  protected:
+    static Compiler& compiler() {
+        static auto* made =
+            new Compiler(demo_tokenizer(), {.eos_ids = {*demo_tokenizer().eos_id()}});
+        return *made;
+    }
+    static int32_t eos() { return *demo_tokenizer().eos_id(); }
+
+    static std::unique_ptr<Matcher> matcher(Kind kind, const std::string& text,
+                                            bool after_reasoning = false) {
+        const Outcome outcome = compile(compiler(), {kind, text, after_reasoning});
+        EXPECT_EQ(outcome.error, "") << text;
+        if (!outcome.compiled) return nullptr;
+        return *Matcher::create(outcome.compiled, after_reasoning);
+    }
+
+    // "": the text's tokens, and then the end, are all allowed, one mask after the other. Else the
+    // part of the text that is.
+    static std::string refused(Matcher& matcher, const std::string& text) {
+        std::vector<int32_t> ids = demo_tokenizer().encode(text);
+        ids.push_back(eos());
+        std::string allowed;
+        std::vector<uint32_t> mask(matcher.num_words());
+        for (const int32_t id : ids) {
+            const Status filled = matcher.fill_mask(mask);
+            EXPECT_TRUE(filled.ok()) << allowed;
+            const bool in_mask = allows(mask, id);
+            EXPECT_EQ(matcher.accept(id).ok(), in_mask)
+                << "mask and matcher disagree after " << allowed;
+            if (!in_mask) return allowed.empty() ? "(nothing)" : allowed;
+            allowed += demo_tokenizer().token_bytes(id);
+        }
+        EXPECT_TRUE(matcher.is_terminated());
+        return "";
+    }
+    static bool takes(Kind kind, const std::string& grammar, const std::string& text) {
+        auto made = matcher(kind, grammar);
+        return made && refused(*made, text).empty();
+    }
+    static std::string error_of(Kind kind, const std::string& text) {
+        return compile(compiler(), {kind, text, false}).error;
+    }
+};
+
+TEST_F(GrammarTest, AJsonSchemaAllowsWhatItDescribesAndNothingElse) {
+    const std::string schema = R"({"type":"object","properties":{
+        "name":{"type":"string"},"size":{"enum":["small","large",3]},
+        "parts":{"type":"array","items":{"type":"object","properties":{"id":{"type":"integer"}},
+                 "required":["id"],"additionalProperties":false},"maxItems":2},
+        "more":{"anyOf":[{"type":"null"},{"type":"number"}]}},
+        "required":["name","size","parts","more"],"additionalProperties":false})";
+    EXPECT_TRUE(takes(
+        Kind::kJsonSchema, schema,
+        R"({"name": "Zürich", "size": "large", "parts": [{"id": 4}, {"id": -5}], "more": null})"));
+    EXPECT_TRUE(
+        takes(Kind::kJsonSchema, schema, R"({"name":"","size":3,"parts":[],"more":1.5e3})"));
+    for (const char* wrong :
+         {R"({"name": "a", "size": "huge", "parts": [], "more": null})",
+          R"({"name": "a", "size": 3, "parts": [{"id": 1},{"id": 1},{"id": 1}], "more": 1})",
+          R"({"name": "a", "size": 3, "parts": [], "more": true})",
+          R"({"name": "a", "size": 3, "parts": [], "more": 1, "x": 1})", R"({"name": "a"})", "[]",
+          "hello"}) {
+        EXPECT_FALSE(takes(Kind::kJsonSchema, schema, wrong)) << wrong;
+    }
+}
+
+TEST_F(GrammarTest, ASchemaMayReferToItself) {
+    const std::string schema = R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object",
+        "properties":{"value":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},
+        "required":["value","next"],"additionalProperties":false}}})";
+    EXPECT_TRUE(takes(Kind::kJsonSchema, schema,
+                      R"({"value": 1, "next": {"value": 2, "next": {"value": 3, "next": null}}})"));
+    EXPECT_FALSE(takes(Kind::kJsonSchema, schema, R"({"value": 1, "next": {"value": 2}})"));
+}
+
+TEST_F(GrammarTest, AnObjectAsJsonObject) {
+    EXPECT_TRUE(
+        takes(Kind::kJsonSchema, R"({"type":"object"})", R"({"a": [1, {"b": "c"}], "d": false})"));
+    EXPECT_FALSE(takes(Kind::kJsonSchema, R"({"type":"object"})", "[1]"));
+}
+
+TEST_F(GrammarTest, RegexAndEbnf) {
+    EXPECT_TRUE(takes(Kind::kRegex, "(yes|no), [0-9]{2,3}", "yes, 123"));
+    EXPECT_FALSE(takes(Kind::kRegex, "(yes|no), [0-9]{2,3}", "yes, 1"));
+    EXPECT_FALSE(takes(Kind::kRegex, "(yes|no), [0-9]{2,3}", "perhaps"));
+    const std::string sum = "root ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" root \")\"\n";
+    EXPECT_TRUE(takes(Kind::kEbnf, sum, "1+(2+3)+45"));
+    EXPECT_FALSE(takes(Kind::kEbnf, sum, "1+"));
+}
+
+TEST_F(GrammarTest, StructuralTagsNewAndOld) {
+    const std::string schema =
+        R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})";
+    const std::string tag =
+        R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f="],
+        "tags":[{"begin":"<f=g>","content":{"type":"json_schema","json_schema":)" +
+        schema + R"(},"end":"</f>"}]}})";
+    const std::string old =
+        R"({"type":"structural_tag","triggers":["<f="],"structures":[{"begin":"<f=g>","schema":)" +
+        schema + R"(,"end":"</f>"}]})";
+    for (const std::string& text : {tag, old}) {
+        EXPECT_TRUE(takes(Kind::kStructuralTag, text, "Well: <f=g>{\"a\": 1}</f> so."));
+        EXPECT_FALSE(takes(Kind::kStructuralTag, text, "Well: <f=g>{\"b\": 1}</f> so."));
+    }
+}
+
+TEST_F(GrammarTest, MarkersStandInToolCallsAndInNoString) {
+    const std::string calls = R"({"type":"structural_tag","format":{"type":"sequence","elements":[
+        {"type":"token","token":"<｜tool▁call▁begin｜>"},{"type":"const_string","value":"f"},
+        {"type":"token","token":"<｜tool▁sep｜>"},
+        {"type":"json_schema","json_schema":{"type":"object"}},
+        {"type":"token","token":"<｜tool▁call▁end｜>"}]}})";
+    EXPECT_TRUE(takes(Kind::kToolCalls, calls,
+                      "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": \"b\"}<｜tool▁call▁end｜>"));
+    EXPECT_FALSE(takes(
+        Kind::kToolCalls, calls,
+        "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": \"<｜tool▁sep｜>\"}<｜tool▁call▁end｜>"));
+    EXPECT_FALSE(takes(Kind::kJsonSchema, R"({"type":"string"})", "\"</think>\""));
+}
+
+TEST_F(GrammarTest, BehindTheReasoningItBegins) {
+    auto made = matcher(Kind::kRegex, "[0-9]+", true);
+    std::vector<uint32_t> mask(made->num_words());
+    ASSERT_TRUE(made->fill_mask(mask).ok());
+    EXPECT_FALSE(allows(mask, eos())) << "an answer without what was asked for";
+    EXPECT_EQ(refused(*made, "let me see < think: 7</think>42"), "");
+    made = matcher(Kind::kRegex, "[0-9]+", true);
+    EXPECT_EQ(refused(*made, "hm</think>x"), "hm</think>");
+}
+
+TEST_F(GrammarTest, BehindTheEndOnlyTheEndIsAllowed) {
+    auto made = matcher(Kind::kRegex, "a");
+    EXPECT_EQ(refused(*made, "a"), "");
+    std::vector<uint32_t> mask(made->num_words());
+    ASSERT_TRUE(made->fill_mask(mask).ok());
+    for (int32_t id = 0; id < demo_tokenizer().vocab_size(); ++id) {
+        ASSERT_EQ(allows(mask, id), id == eos()) << id;
+    }
+    EXPECT_TRUE(made->accept(eos()).ok());
+    EXPECT_FALSE(made->accept(demo_tokenizer().encode("a").front()).ok());
+}
+
+TEST_F(GrammarTest, EqualGrammarsAreCompiledOnce) {
+    const Grammar grammar{Kind::kRegex, "once[a-z]", false};
+    EXPECT_FALSE(compiler().find(grammar).has_value());
+    const auto first = compile(compiler(), grammar).compiled;
+    EXPECT_EQ(compiler().find(grammar)->compiled, first);
+    EXPECT_EQ(compile(compiler(), grammar).compiled, first);
+}
+
+TEST_F(GrammarTest, WhatWasUsedLongestAgoIsForgotten) {
+    Compiler small(demo_tokenizer(), {.eos_ids = {eos()}, .max_cache_bytes = 1});
+    (void)compile(small, {Kind::kRegex, "a", false});
+    (void)compile(small, {Kind::kRegex, "b", false});
+    EXPECT_FALSE(small.find({Kind::kRegex, "a", false}).has_value());
+    EXPECT_TRUE(small.find({Kind::kRegex, "b", false}).has_value());
+}
+
+TEST_F(GrammarTest, WhatIsOutOfTimeIsAnError) {
+    Compiler hurried(demo_tokenizer(), {.eos_ids = {eos()}, .limit_s = 0});
+    const Outcome outcome = compile(hurried, {Kind::kJsonSchema, R"({"type":"object"})", false});
+    EXPECT_TRUE(outcome.out_of_time || outcome.compiled);  // it may have been fast enough
+}
+
+std::string repeated(const std::string& part, int times, const std::string& middle = "",
+                     const std::string& end = "") {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += part;
+    text += middle;
+    for (int i = 0; i < times; ++i) text += end;
+    return text;
+}
+
+TEST_F(GrammarTest, WhatIsNoGrammarIsAnError) {
+    EXPECT_NE(error_of(Kind::kJsonSchema, "{"), "");
+    EXPECT_NE(error_of(Kind::kJsonSchema, R"({"type":"no such type"})"), "");
+    EXPECT_NE(error_of(Kind::kJsonSchema, R"({"$ref":"#/$defs/missing"})"), "");
+    EXPECT_NE(error_of(Kind::kRegex, "(a"), "");
+    EXPECT_NE(error_of(Kind::kRegex, "a{2"), "");
+    EXPECT_NE(error_of(Kind::kRegex, "(?=a)"), "");
+    EXPECT_NE(error_of(Kind::kEbnf, "root ::= missing"), "");
+    EXPECT_NE(error_of(Kind::kEbnf, "other ::= \"a\""), "");
+    EXPECT_NE(error_of(Kind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"x"}})"),
+              "");
+    EXPECT_NE(error_of(Kind::kStructuralTag, "[]"), "");
+    EXPECT_THAT(error_of(static_cast<Kind>(77), "{}"), HasSubstr("77"));
+}
+
+// Texts that would make a parser recurse or expand without end.
+TEST_F(GrammarTest, HostileGrammarsAreErrorsAtOnce) {
+    const std::vector<std::tuple<Kind, std::string, std::string>> hostile = {
+        {Kind::kJsonSchema, repeated(R"({"items":)", 5000, "{}", "}"), "deep"},
+        {Kind::kJsonSchema, R"({"enum":[)" + repeated("1,", 100000) + "1]}", "at most"},
+        {Kind::kJsonSchema, R"({"anyOf":[)" + repeated("{},", 3000) + "{}]}", "at most 2000"},
+        {Kind::kJsonSchema, R"({"const":"a\u0000b"})", "NUL"},
+        {Kind::kJsonSchema, R"({"type":"string","pattern":"((a{9999}){9999}){9999}"})", "20000"},
+        {Kind::kJsonSchema, R"({"type":"array","items":{},"minItems":1000000000})", "10000"},
+        {Kind::kRegex, repeated("(", 5000, "a", ")"), "64 deep"},
+        {Kind::kRegex, repeated("a|", 5000, "a"), "2000 alternatives"},
+        {Kind::kRegex, "((a{1000}){1000}){1000}", "20000"},
+        {Kind::kRegex, "a{999999999999999999999999}", "10000"},
+        {Kind::kRegex, std::string("a\0b", 3), "NUL"},
+        {Kind::kRegex, std::string(1 << 20, 'a'), "bytes"},
+        {Kind::kEbnf, "root ::= " + repeated("(", 5000, "\"a\"", ")"), "64 deep"},
+        {Kind::kEbnf, std::string("root ::= \"a\"\0", 13), "NUL"},
+    };
+    for (const auto& [kind, text, why] : hostile) {
+        EXPECT_THAT(error_of(kind, text), HasSubstr(why)) << text.substr(0, 60);
+    }
+}
+
+}  // namespace
+}  // namespace aerie::grammar

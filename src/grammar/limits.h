@@ -1,0 +1,25 @@
+// What a grammar may be at most: checked before XGrammar reads it, so that no text makes it recurse
+// deeply or expand without end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "request/request.h"
+
+namespace aerie::grammar {
+
+constexpr size_t kMaxBytes = 256 << 10;        // of the text
+constexpr size_t kMaxPatternBytes = 16 << 10;  // of a regular expression
+constexpr int kMaxDepth = 64;                  // of brackets, of JSON
+constexpr int kMaxAlternatives = 2000;         // of one enum, anyOf, …; of | in a pattern
+constexpr int kMaxNodes = 20000;               // JSON values
+constexpr int64_t kMaxRepeat = 10000;          // of a bound: {m,n}, minLength, maxItems, …
+constexpr int64_t kMaxExpanded = 20000;        // of a pattern's atoms, each times its bounds
+
+// The error names what was found and the most that may be. Texts hold no NUL: XGrammar reads some
+// of them as C strings.
+Status check_limits(const Grammar& grammar);
+
+}  // namespace aerie::grammar

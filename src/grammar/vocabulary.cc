@@ -1,0 +1,40 @@
+#include "grammar/vocabulary.h"
+
+#include <utility>
+
+namespace aerie::grammar {
+namespace {
+
+// No UTF-8 holds this byte, so no text of a grammar matches a token that begins with it.
+constexpr char kSeal = '\xff';
+
+xgrammar::TokenizerInfo tokenizer_info(const Tokenizer& tokenizer,
+                                       const std::vector<int32_t>& eos_ids, Markers markers) {
+    std::vector<std::string> tokens(static_cast<size_t>(tokenizer.vocab_size()));
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+        if (tokenizer.is_special(id)) continue;  // empty: in no text
+        if (tokenizer.is_added(id) && markers == Markers::kAreTokens) tokens[id] = kSeal;
+        tokens[id] += tokenizer.token_bytes(id);
+    }
+    return xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, tokenizer.vocab_size(),
+                                   eos_ids);
+}
+
+std::vector<int32_t> existing(std::vector<int32_t> ids, int32_t vocab_size) {
+    std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= vocab_size; });
+    return ids;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::vector<int32_t> eos_ids, Markers markers)
+    : eos_ids_(existing(std::move(eos_ids), tokenizer.vocab_size())),
+      info_(tokenizer_info(tokenizer, eos_ids_, markers)) {}
+
+std::string_view Vocabulary::bytes(int32_t id) const {
+    if (id < 0 || id >= size()) return {};
+    const std::string_view bytes = info_.GetDecodedVocab()[static_cast<size_t>(id)];
+    return bytes.starts_with(kSeal) && bytes.size() > 1 ? bytes.substr(1) : bytes;
+}
+
+}  // namespace aerie::grammar
