@@ -10,6 +10,7 @@
 //
 // Connections are pairs: once one side has called set_peer() both can send, and both lose the pair
 // together. The other side may so be connected to, and receive, before it has called set_peer().
+// A life may lose its connection and get another: each has a number, for this side alone.
 #pragma once
 
 #include <atomic>
@@ -109,8 +110,14 @@ class Fabric {
     // Neither this nor set_peer() may be called from a receiver or a listener, nor holding a lock
     // that one of these takes.
     virtual void drop_peer(int node, uint32_t epoch) = 0;
+    // Ends that connection as its loss would: both sides are told, and the same life may connect
+    // again. Nothing where it is not the present one. Not from where drop_peer() may not be called.
+    virtual void disconnect(int node, uint64_t connection) = 0;
     // The peer's epoch, or 0 while it is not connected. Epochs are 1 or more.
     virtual uint32_t peer_epoch(int node) const = 0;
+    // The number of the connection to the peer, larger than any before; 0 while there is none. Who
+    // finds the same number twice has missed no loss between.
+    virtual uint64_t peer_connection(int node) const = 0;
 
     // Called, on a thread of the fabric or of who called set_peer or drop_peer, after each change
     // of a peer: connected with a new epoch, or lost (epoch 0). Calls come one at a time, in order.
@@ -124,15 +131,16 @@ class Fabric {
     // may be part of a larger mapping; registering it twice is allowed.
     virtual Result<OwnRegion> register_memory(std::byte* base, size_t bytes) = 0;
     // The same with memory of the fabric's: zero, and pages that were never written cost nothing.
-    // Between processes of one machine peers copy to and from it themselves, which is the fastest.
-    // Freed by revoke(), or with the fabric.
+    // Between processes of one machine peers copy to and from it themselves, which is the fastest,
+    // where the backend can share memory. Freed by revoke(), or with the fabric.
     virtual Result<OwnRegion> allocate_memory(size_t bytes) = 0;
     // Returns when nothing accesses the region or will; a peer that does not let go of it for 2 s
     // is dropped. Its transfers that were under way end as failed or done. Not from a listener. An
     // unknown id is ignored.
     virtual void revoke(uint32_t region_id) = 0;
-    // A peer's region by its key; the same key again gives the same region. Own keys are allowed.
-    // An error where it is no key, or its owner's life is not the connected one.
+    // A peer's region by its key, for as long as the present connection lasts: what is begun after
+    // its loss is refused, also where the same life has come back. Own keys are allowed. An error
+    // where it is no key, or its owner's life is not the connected one.
     virtual Result<RemoteRegion> attach(const std::string& key) = 0;
     // Writes the pieces to, or reads them from, the peer's region. Does not wait for the peer; the
     // pieces are copied, the local memory is the fabric's until done. `done` gets ok when all of it
@@ -179,7 +187,8 @@ Result<std::unique_ptr<Fabric>> make_ucx_fabric(const NetworkOptions& options);
 Result<std::unique_ptr<Fabric>> make_gloo_fabric(const NetworkOptions& options);
 
 // Two fabrics of one host as one: messages to KV ports (port_numbers.h) and one-sided access go over
-// `kv`, all others over `exchange`. A peer is connected while it is on both.
+// `kv`, all others over `exchange`. A peer is connected while it is on both: where one half is lost
+// the other is ended, and the loss is told when both are gone.
 std::unique_ptr<Fabric> make_split_fabric(std::unique_ptr<Fabric> exchange,
                                           std::unique_ptr<Fabric> kv);
 

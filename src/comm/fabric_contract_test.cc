@@ -253,6 +253,32 @@ TEST_P(FabricContract, DestroyedHostIsLostAndItsNextLifeIsAnother) {
     EXPECT_TRUE(eventually([&] { return changes.all() == expected; }));
 }
 
+TEST_P(FabricContract, ALostConnectionOfALifeMayComeBack) {
+    Inbox inbox;
+    auto a = host(0), b = host(1, 3);
+    b->open(0, &inbox);
+    Changes at_a(*a);
+    EXPECT_EQ(a->peer_connection(1), 0u);
+    uint64_t before = 0;
+    for (int round = 0; round < 3; ++round) {
+        connect(*a, *b);
+        const uint64_t connection = a->peer_connection(1);
+        EXPECT_GT(connection, before);
+        a->disconnect(1, before);  // not the present one
+        EXPECT_EQ(a->peer_connection(1), connection);
+        EXPECT_TRUE(a->send({1, 0}, text("x")).ok());
+        EXPECT_TRUE(inbox.wait(round + 1));
+        a->disconnect(1, connection);
+        EXPECT_EQ(a->peer_connection(1), 0u);
+        EXPECT_FALSE(a->send({1, 0}, text("x")).ok());
+        EXPECT_TRUE(eventually([&] { return b->peer_epoch(0) == 0; }));
+        before = connection;
+    }
+    const std::vector<std::pair<int, uint32_t>> expected{{1, 3u}, {1, 0u}, {1, 3u},
+                                                         {1, 0u}, {1, 3u}, {1, 0u}};
+    EXPECT_TRUE(eventually([&] { return at_a.all() == expected; }));
+}
+
 TEST_P(FabricContract, NothingOfAnOldLifeArrivesOnceTheNewOneIsKnown) {
     Inbox inbox;
     inbox.keep = true;

@@ -156,6 +156,9 @@ Result<KeyContent> unpack_key(uint32_t backend, const std::string& key) {
 }
 
 Error not_attached(const RemoteRegion& region, uint32_t connected_epoch) {
+    if (connected_epoch == region.epoch)
+        return error("region {} of node-{} with epoch {} was attached over a connection that is lost",
+                     region.id, region.node, region.epoch);
     if (connected_epoch == 0)
         return error("node-{} is not connected (region {} of its epoch {})", region.node, region.id,
                      region.epoch);

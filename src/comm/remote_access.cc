@@ -57,9 +57,9 @@ Status RemoteAccess::start(Access access, const RemoteRegion& region, std::span<
     }
     // From here on peer_changed() ends it; a change before that shows here.
     Status sent;
-    if (const uint32_t now = fabric_.peer_epoch(region.node); now != region.epoch)
-        sent = not_attached(region, now);
-    for (; sent.ok() && frame.piece < frame.num_pieces; ++frame.piece) {
+    if (fabric_.peer_connection(region.node) != region.connection)
+        sent = not_attached(region, fabric_.peer_epoch(region.node));
+    for (; sent.ok() && !transfer.over && frame.piece < frame.num_pieces; ++frame.piece) {
         const Piece& piece = transfer.pieces[frame.piece];
         frame.offset = piece.offset;
         frame.bytes = piece.bytes;
@@ -69,7 +69,7 @@ Status RemoteAccess::start(Access access, const RemoteRegion& region, std::span<
             message.payload_bytes = piece.bytes;
             message.pending = &transfer.pending;
         }
-        sent = fabric_.send({region.node, kAccessPort}, message);
+        sent = fabric_.send_over(region.connection, {region.node, kAccessPort}, message);
     }
     std::lock_guard lock(mutex_);
     transfer.sending = false;
@@ -242,7 +242,7 @@ void RemoteAccess::run() {
         answers.swap(answers_);
         auto quiet = take_quiet();
         const bool naps = reap_replies() || std::any_of(transfers_.begin(), transfers_.end(),
-                                                        [](auto& t) { return t.second->over; });
+                                                        [](auto& t) { return t.second->over.load(); });
         if (answers.empty() && quiet.empty()) {
             if (naps) {
                 news_.wait_for(lock, kNap);

@@ -1,6 +1,6 @@
 // RemoteAccess: put and get of remote_memory.h by messages, for backends and memory where the
-// requester cannot reach the owner's memory itself. Written against the Fabric contract alone: it
-// listens on the fabric's own port. Private to comm/.
+// requester cannot reach the owner's memory itself. Written against the contract of fabric.h and
+// one call more; it listens on the fabric's own port. Private to comm/.
 //
 // A put is one message for each piece, whose payload the owner's fabric puts where it belongs, and
 // an answer once all of them have come. A get is one small message for each piece, answered with
@@ -23,9 +23,16 @@
 
 namespace aerie::comm {
 
+class PairedFabric : public Fabric {
+  public:
+    // As send(), but over that connection alone: an error once it is lost. So nothing of a transfer
+    // goes to a life whose connection was lost, and told to be, while the transfer was being sent.
+    virtual Status send_over(uint64_t connection, Destination to, const Message& message) = 0;
+};
+
 class RemoteAccess final : public Receiver {
   public:
-    RemoteAccess(Fabric& fabric, Regions& regions) : fabric_(fabric), regions_(regions) {}
+    RemoteAccess(PairedFabric& fabric, Regions& regions) : fabric_(fabric), regions_(regions) {}
     ~RemoteAccess();  // after stop()
 
     // As Fabric::transfer(); region and pieces have been checked against each other.
@@ -64,7 +71,7 @@ class RemoteAccess final : public Receiver {
         uint32_t num_arrived = 0;     // pieces of a get
         int num_arriving = 0;         // payloads that the fabric still writes
         bool sending = true;
-        bool over = false;
+        std::atomic<bool> over{false};  // changed with the lock held
         Status result;
         bool quiet() const { return over && !sending && num_arriving == 0 && pending == 0; }
     };
@@ -98,7 +105,7 @@ class RemoteAccess final : public Receiver {
     void reply(std::unique_ptr<Answer> answer);
     bool reap_replies();
 
-    Fabric& fabric_;
+    PairedFabric& fabric_;
     Regions& regions_;
     std::once_flag started_;
     std::thread thread_;

@@ -43,6 +43,8 @@ struct RemoteRegion {
     uint32_t epoch = 0;  // the owner's life; no other one is meant
     uint32_t id = 0;
     uint64_t bytes = 0;
+    uint64_t connection = 0;  // over which it was attached; no other one is meant
+    bool mapped = false;      // the requester copies itself; else the owner's fabric does, by messages
 };
 
 // One contiguous piece of a transfer. Neighbours in both memories are joined by the fabric.

@@ -4,84 +4,11 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/fabric_contract.h"
+#include "comm/remote_memory_contract.h"
 #include "comm/regions.h"
 
 namespace aerie::comm {
 namespace {
-
-void connect(Fabric& from, Fabric& to) {
-    const Status status = from.set_peer(to.node(), to.epoch(), to.address());
-    ASSERT_TRUE(status.ok()) << status.message();
-}
-
-// Registered memory of the test's, or memory of the fabric's.
-enum class From { kRegistered, kAllocated };
-constexpr From kBoth[] = {From::kRegistered, From::kAllocated};
-
-// A region of a host, filled with a pattern, and revoked with this.
-class Memory {
-  public:
-    Memory(Fabric& fabric, size_t size, uint32_t seed, From from)
-        : fabric_(fabric), own_(pattern(size, seed)) {
-        auto made = from == From::kAllocated ? fabric.allocate_memory(size)
-                                             : fabric.register_memory(own_.data(), size);
-        EXPECT_TRUE(made.ok()) << made.message();
-        region = *made;
-        if (from == From::kAllocated) std::memcpy(region.base, own_.data(), size);
-    }
-    ~Memory() { fabric_.revoke(region.id); }
-    std::vector<std::byte> bytes() const { return {region.base, region.base + own_.size()}; }
-
-    OwnRegion region;
-
-  private:
-    Fabric& fabric_;
-    std::vector<std::byte> own_;
-};
-
-// Waits for transfers.
-class Outcome {
-  public:
-    TransferDone done() {
-        return [state = state_](const Status& status) {
-            std::lock_guard lock(state->mutex);
-            state->why = status.ok() ? "" : status.message();
-            ++state->count;
-        };
-    }
-    int count() const { return state_->count; }
-    // "" or the error.
-    std::string wait(int count = 1) {
-        if (!eventually([&] { return state_->count >= count; })) return "it never ended";
-        std::lock_guard lock(state_->mutex);
-        return state_->why;
-    }
-
-  private:
-    struct State {
-        std::mutex mutex;
-        std::atomic<int> count{0};
-        std::string why;
-    };
-    std::shared_ptr<State> state_ = std::make_shared<State>();  // outlives a test that gives up
-};
-
-RemoteRegion attached(Fabric& fabric, const OwnRegion& region) {
-    auto remote = fabric.attach(region.key);
-    EXPECT_TRUE(remote.ok()) << remote.message();
-    return remote.ok() ? *remote : RemoteRegion{};
-}
-
-// The error that a transfer begins or ends with.
-std::string error_of(Fabric& from, Access access, const RemoteRegion& region,
-                     std::span<const Piece> pieces) {
-    Outcome outcome;
-    const Status begun = from.transfer(access, region, pieces, outcome.done());
-    if (begun.ok()) return outcome.wait();
-    EXPECT_EQ(outcome.count(), 0);
-    return begun.message();
-}
 
 TEST_P(OneSidedContract, PutsAndGetsOfManyPiecesOfEachSize) {
     for (const From from : kBoth) {
@@ -289,43 +216,6 @@ TEST_P(OneSidedContract, ARevokedRegionIsLeftAlone) {
     b->revoke(12345);
 }
 
-TEST_P(OneSidedContract, NoWriteOfADroppedLifeLands) {
-    constexpr size_t kBytes = 4 << 20;
-    for (uint32_t round = 1; round <= 10; ++round) {
-        auto a = host(0, round), b = host(1, round);
-        connect(*a, *b);
-        Memory memory(*a, kBytes, 1, kBoth[round % 2]);
-        ASSERT_TRUE(eventually([&] { return b->peer_epoch(0) != 0; }));
-        const auto region = attached(*b, memory.region);
-        std::atomic<int> num_begun{0}, num_ended{0}, num_failed{0};
-        auto data = pattern(kBytes, 2);
-        std::thread writer([&] {
-            const auto ended = [&](const Status& status) {
-                num_failed += !status.ok();
-                ++num_ended;
-            };
-            std::vector<Piece> pieces;
-            for (size_t at = 0; at < kBytes; at += 128 << 10)
-                pieces.push_back({at, data.data() + at, 64 << 10});
-            while (b->put(region, pieces, ended).ok()) {
-                ++num_begun;
-                EXPECT_TRUE(eventually([&] { return num_begun - num_ended < 4; }));
-            }
-        });
-        EXPECT_TRUE(eventually([&] { return num_ended > 3; }));
-        std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
-        a->drop_peer(1, round);
-        std::memset(memory.region.base, 0x55, kBytes);
-        const auto before = memory.bytes();
-        writer.join();
-        EXPECT_TRUE(eventually([&] { return num_ended == num_begun; }));
-        EXPECT_TRUE(same(memory.bytes(), before));
-        const Status late = b->put(region, {{{0, data.data(), 8}}}, [](const Status&) {});
-        ASSERT_FALSE(late.ok());
-        EXPECT_NE(late.message().find("not connected"), std::string::npos) << late.message();
-    }
-}
-
 TEST_P(OneSidedContract, ARevokedRegionOfTheFabricsMemoryIsGone) {
     auto a = host(0), b = host(1);
     connect(*a, *b);
@@ -349,26 +239,6 @@ TEST_P(OneSidedContract, ARevokedRegionOfTheFabricsMemoryIsGone) {
         writer.join();
     }
     EXPECT_EQ(a->peer_epoch(1), 1u);
-}
-
-TEST_P(OneSidedContract, ARegionOfAnOldLifeIsRefused) {
-    auto a = host(0), b = host(1, 1);
-    connect(*a, *b);
-    auto bytes = pattern(1000, 1);
-    auto own = b->register_memory(bytes.data(), bytes.size());
-    ASSERT_TRUE(own.ok());
-    const auto region = attached(*a, *own);
-    b.reset();
-    b = host(1, 2);
-    connect(*a, *b);
-    const auto attached_late = a->attach(own->key);
-    ASSERT_FALSE(attached_late.ok());
-    EXPECT_NE(attached_late.message().find("epoch 1"), std::string::npos);
-    std::vector<std::byte> mine(10);
-    const Status late = a->put(region, {{{0, mine.data(), 10}}}, [](const Status&) {});
-    ASSERT_FALSE(late.ok());
-    EXPECT_NE(late.message().find("of epoch 1, connected is epoch 2"), std::string::npos)
-        << late.message();
 }
 
 TEST(RemoteMemory, NeighboursAreJoined) {

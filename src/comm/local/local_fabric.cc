@@ -18,6 +18,7 @@ struct LocalHost;
 
 struct Link {
     LocalHost* to;
+    uint64_t number;
     std::atomic<bool> up{true};
     std::atomic<int> calls{0};  // sends that run
 };
@@ -59,7 +60,7 @@ class LocalNetwork {
                   "node-{} starts with epoch {} after epoch {}", node, epoch, host->epoch);
         }
         auto& host = hosts_.emplace_back(new LocalHost(node, epoch));
-        host->links[node] = links_.emplace_back(new Link{.to = host.get()}).get();
+        host->links[node] = add_link(host.get());
         return host.get();
     }
 
@@ -85,8 +86,8 @@ class LocalNetwork {
                          from->epoch);
         disconnect(from, node);
         disconnect(to, from->node);
-        from->links[node] = links_.emplace_back(new Link{.to = to}).get();
-        to->links[from->node] = links_.emplace_back(new Link{.to = from}).get();
+        from->links[node] = add_link(to);
+        to->links[from->node] = add_link(from);
         from->fenced[node] = epoch - 1;
         to->fenced[from->node] = from->epoch - 1;
         from->tell(node, epoch);
@@ -101,6 +102,12 @@ class LocalNetwork {
         if (link != nullptr && link->to->epoch <= epoch) disconnect(host, node);
     }
 
+    void disconnect_from(LocalHost* host, int node, uint64_t connection) {
+        std::lock_guard lock(mutex_);
+        const Link* link = host->links[node].load();
+        if (link != nullptr && link->number == connection) disconnect(host, node);
+    }
+
     void listen(LocalHost* host, std::function<void(int, uint32_t)> listener) {
         std::lock_guard lock(mutex_);
         for (const auto& link : host->links) {
@@ -111,6 +118,10 @@ class LocalNetwork {
     }
 
   private:
+    Link* add_link(LocalHost* to) {
+        return links_.emplace_back(new Link{.to = to, .number = links_.size() + 1}).get();
+    }
+
     LocalHost* find(int node, uint32_t epoch) {
         for (const auto& host : hosts_)
             if (host->alive && host->node == node && host->epoch == epoch) return host.get();
@@ -194,9 +205,17 @@ class LocalFabric final : public Fabric {
             network_->drop(host_, node, epoch);
     }
 
+    void disconnect(int node, uint64_t connection) override {
+        if (node >= 0 && node < kMaxNodes) network_->disconnect_from(host_, node, connection);
+    }
+
     uint32_t peer_epoch(int node) const override {
         const Link* link = link_to(node);
         return link ? link->to->epoch : 0;
+    }
+    uint64_t peer_connection(int node) const override {
+        const Link* link = link_to(node);
+        return link ? link->number : 0;
     }
 
     void on_peer_change(std::function<void(int, uint32_t)> listener) override {
@@ -225,17 +244,20 @@ class LocalFabric final : public Fabric {
     Result<RemoteRegion> attach(const std::string& key) override {
         auto content = unpack_key(kKeyOfLocal, key);
         if (!content) return content.error();
-        const RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
-        if (const uint32_t now = peer_epoch(region.node); now != region.epoch)
-            return not_attached(region, now);
+        RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
+        const Link* link = link_to(region.node);
+        if (link == nullptr || link->to->epoch != region.epoch)
+            return not_attached(region, link == nullptr ? 0 : link->to->epoch);
+        region.connection = link->number;
+        region.mapped = true;
         return region;
     }
 
     Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
                     TransferDone done) override {
         Link* link = link_to(region.node);
-        if (link == nullptr || link->to->epoch != region.epoch)
-            return not_attached(region, peer_epoch(region.node));
+        if (link == nullptr || link->number != region.connection)
+            return not_attached(region, link == nullptr ? 0 : link->to->epoch);
         RETURN_IF_ERROR(check_pieces(region, pieces));
         link->calls.fetch_add(1);
         const bool up = link->up.load();

@@ -51,6 +51,7 @@ NetworkFabric::~NetworkFabric() {
             std::lock_guard lock(slot.mutex);
             pair = std::move(slot.pair);
             slot.epoch = 0;
+            slot.number = 0;
         }
         if (pair) end_pair(std::move(pair));
     }
@@ -80,10 +81,17 @@ Status NetworkFabric::send(Destination to, const Message& message) {
         deliver_in_process(ports_, to.port, incoming, message.payload, message.kind);
         return {};
     }
+    return send_to_peer(0, to, message);
+}
+Status NetworkFabric::send_over(uint64_t connection, Destination to, const Message& message) {
+    CHECK(connection != 0 && to.node != node(), "connection {} to node-{}", connection, to.node);
+    return send_to_peer(connection, to, message);
+}
+Status NetworkFabric::send_to_peer(uint64_t number, Destination to, const Message& message) {
     if (is_node(to.node)) {
         Slot& slot = slots_[to.node];
         std::lock_guard lock(slot.mutex);
-        if (slot.pair != nullptr) {
+        if (slot.pair != nullptr && (number == 0 || slot.number == number)) {
             auto done = slot.pair->send(to.port, message);
             // A message under way may wait for room in the peer's queue, which only progress sees.
             const bool look = !done || !*done;
@@ -113,9 +121,18 @@ void NetworkFabric::drop_peer(int node, uint32_t epoch) {
     (void)command({.kind = Command::Kind::kDrop, .node = node, .epoch = epoch});
 }
 
+void NetworkFabric::disconnect(int node, uint64_t connection) {
+    if (!is_node(node) || node == this->node()) return;
+    (void)command({.kind = Command::Kind::kDisconnect, .node = node, .connection = connection});
+}
+
 uint32_t NetworkFabric::peer_epoch(int node) const {
     if (node == this->node()) return epoch();
     return is_node(node) ? slots_[node].epoch.load() : 0;
+}
+uint64_t NetworkFabric::peer_connection(int node) const {
+    if (node == this->node()) return 1;
+    return is_node(node) ? slots_[node].number.load() : 0;
 }
 void NetworkFabric::on_peer_change(std::function<void(int, uint32_t)> listener) {
     std::lock_guard lock(listeners_mutex_);
@@ -131,7 +148,7 @@ void NetworkFabric::tell(int node, uint32_t epoch) {
 }
 Status NetworkFabric::command(Command command) {
     CHECK(std::this_thread::get_id() != thread_.get_id(),
-          "set_peer, drop_peer or close called from a receiver or a listener");
+          "set_peer, drop_peer, disconnect or close called from a receiver or a listener");
     std::unique_lock lock(commands_mutex_);
     commands_.push_back(&command);
     wake();
@@ -213,6 +230,10 @@ void NetworkFabric::obey() {
                 if (slot.attempt && slot.attempt->epoch <= command->epoch)
                     give_up(command->node, error("node-{} was dropped", command->node));
                 if (slot.epoch != 0 && slot.epoch <= command->epoch) lose(command->node);
+                finish(command, {});
+                break;
+            case Command::Kind::kDisconnect:
+                if (slot.number != 0 && slot.number == command->connection) lose(command->node);
                 finish(command, {});
                 break;
             case Command::Kind::kRelease:

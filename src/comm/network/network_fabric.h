@@ -35,9 +35,10 @@ enum class Source : uint64_t { kWake, kListener, kVisitor, kAttempt, kPeer, kWor
 inline uint64_t tag(Source source, uint32_t id) { return static_cast<uint64_t>(source) << 32 | id; }
 
 struct Command {
-    enum class Kind { kConnect, kDrop, kRelease } kind;
+    enum class Kind { kConnect, kDrop, kDisconnect, kRelease } kind;
     int node = 0;  // kRelease: the port
     uint32_t epoch = 0;
+    uint64_t connection = 0;
     std::string address = {};
     std::optional<Status> result = {};  // guarded by commands_mutex_
 };
@@ -56,6 +57,7 @@ struct Slot {
     std::mutex mutex;
     std::unique_ptr<Pair> pair;             // guarded by mutex
     std::atomic<uint32_t> epoch{0};         // of the pair; 0: not connected
+    std::atomic<uint64_t> number{0};        // of the connection; 0: not connected
     std::atomic<bool> look{false};          // the fabric's thread shall progress it
     std::map<uint32_t, std::byte*> mapped;  // guarded by mutex: by region, as of Pair::map()
 
@@ -71,7 +73,7 @@ struct Visitor {
     TimePoint deadline;
 };
 
-class NetworkFabric final : public Fabric {
+class NetworkFabric final : public PairedFabric {
   public:
     explicit NetworkFabric(const NetworkOptions& options) : options_(options) {}
     ~NetworkFabric() override;
@@ -86,9 +88,12 @@ class NetworkFabric final : public Fabric {
     void open(int port, Receiver* receiver) override { ports_.open(port, receiver); }
     void close(int port) override;
     Status send(Destination to, const Message& message) override;
+    Status send_over(uint64_t connection, Destination to, const Message& message) override;
     Status set_peer(int node, uint32_t epoch, const std::string& address) override;
     void drop_peer(int node, uint32_t epoch) override;
+    void disconnect(int node, uint64_t connection) override;
     uint32_t peer_epoch(int node) const override;
+    uint64_t peer_connection(int node) const override;
     void on_peer_change(std::function<void(int, uint32_t)> listener) override;
     Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override;
     Result<OwnRegion> allocate_memory(size_t bytes) override;
@@ -100,6 +105,8 @@ class NetworkFabric final : public Fabric {
   private:
     static bool is_node(int node) { return node >= 0 && node < kMaxNodes; }
 
+    // number: of the connection that it shall go over; 0: any.
+    Status send_to_peer(uint64_t number, Destination to, const Message& message);
     Status command(Command command);
     void wake();
     void watch(int fd, uint64_t about, uint32_t events);
@@ -158,6 +165,7 @@ class NetworkFabric final : public Fabric {
     // The fabric's thread only.
     std::map<uint32_t, Visitor> visitors_;
     uint32_t next_visitor_ = 0;
+    uint64_t next_number_ = 2;  // of a connection; 1 is the own node's
     std::vector<int> connected_;
     std::vector<int> ready_, stalled_;  // to be progressed: now, in a millisecond
 };

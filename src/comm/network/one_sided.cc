@@ -87,9 +87,11 @@ void NetworkFabric::revoke(uint32_t region_id) {
 Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
     auto content = unpack_key(kKeyOfNetwork, key);
     if (!content) return content.error();
-    const RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
+    RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
     if (region.node == node()) {
         if (region.epoch != epoch()) return not_attached(region, epoch());
+        region.connection = peer_connection(node());
+        region.mapped = true;
         return region;
     }
     Slot& slot = slots_[region.node];
@@ -100,14 +102,16 @@ Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
         log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
                   slot.mapped.contains(region.id) ? "mapped" : "by messages");
     }
+    region.connection = slot.number;
+    region.mapped = slot.mapped.contains(region.id);
     return region;
 }
 
 Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
                                std::span<const Piece> pieces, TransferDone done) {
     if (!is_node(region.node)) return not_attached(region, 0);
-    if (const uint32_t now = peer_epoch(region.node); now != region.epoch)
-        return not_attached(region, now);
+    if (peer_connection(region.node) != region.connection)
+        return not_attached(region, peer_epoch(region.node));
     RETURN_IF_ERROR(check_pieces(region, pieces));
     if (region.node == node()) {
         const bool copied = copy_in_process(regions_, access, region, pieces);
@@ -119,7 +123,7 @@ Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
     std::byte* base = nullptr;
     {
         std::lock_guard lock(slot.mutex);
-        if (slot.pair == nullptr || slot.epoch != region.epoch)
+        if (slot.pair == nullptr || slot.number != region.connection)
             return not_attached(region, slot.epoch);
         if (const auto found = slot.mapped.find(region.id); found != slot.mapped.end()) {
             base = found->second;

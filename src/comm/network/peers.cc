@@ -165,6 +165,7 @@ void NetworkFabric::establish(int node, std::unique_ptr<Pair> pair, Connection c
     {
         std::lock_guard lock(slot.mutex);
         slot.pair = std::move(pair);
+        slot.number = next_number_++;
         slot.epoch = peer_epoch;
     }
     connected_.push_back(node);
@@ -183,6 +184,7 @@ void NetworkFabric::lose(int node) {
         std::lock_guard lock(slot.mutex);
         pair = std::move(slot.pair);
         slot.epoch = 0;
+        slot.number = 0;
         slot.mapped.clear();
     }
     if (pair == nullptr) return;

@@ -84,7 +84,9 @@ class HeldFabric final : public comm::Fabric {
         return below_->set_peer(node, epoch, address);
     }
     void drop_peer(int node, uint32_t epoch) override { below_->drop_peer(node, epoch); }
+    void disconnect(int node, uint64_t connection) override { below_->disconnect(node, connection); }
     uint32_t peer_epoch(int node) const override { return below_->peer_epoch(node); }
+    uint64_t peer_connection(int node) const override { return below_->peer_connection(node); }
     void on_peer_change(std::function<void(int, uint32_t)> listener) override {
         below_->on_peer_change(std::move(listener));
     }
