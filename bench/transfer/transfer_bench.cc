@@ -1,10 +1,10 @@
 // KV blocks put into and got from a peer's pool, beside memcpy of the same blocks.
-// usage: transfer_bench [backend ...]     local, ucx, ucx-tcp, gloo; without: all
+// usage: transfer_bench [backend ...]     local, ucx, ucx-messages, ucx-tcp, gloo; without: all
 //
 // A block is 64 tokens of one layer of DeepSeek-V3's latents in BF16, 64 * 576 * 2 bytes; the demo
 // model's has the same size. The blocks are scattered: none has its neighbour in the same batch.
 // The owner is this program, started again (local: another host of this process); its pool is
-// allocate_memory(). A time is from put() or get() to its end, the median of the batches; GB/s are
+// allocate_memory(), with ucx-messages memory that was registered and goes by messages. A time is from put() or get() to its end, the median of the batches; GB/s are
 // of the best batch, as the machine is not ours alone. The last columns are a stream of puts with
 // 16 under way, for compare.sh.
 #include <fmt/core.h>
@@ -66,8 +66,10 @@ std::unique_ptr<Fabric> host(const std::string& backend, int node) {
 }
 
 // The owner's part: a pool whose pages exist, and its key for the other host.
-void offer(Fabric& fabric) {
-    auto pool = fabric.allocate_memory(kPoolBytes);
+void offer(Fabric& fabric, const std::string& backend) {
+    static std::vector<std::byte> memory(backend == "ucx-messages" ? kPoolBytes : 0);
+    auto pool = memory.empty() ? fabric.allocate_memory(kPoolBytes)
+                               : fabric.register_memory(memory.data(), kPoolBytes);
     CHECK(pool.ok(), "{}", pool.message());
     std::memset(pool->base, 1, kPoolBytes);
     std::atomic<int> pending{0};
@@ -117,7 +119,7 @@ class Bench {
             const Sample put = measure([&] { wait(Access::kPut, pieces); });
             const Sample get = measure([&] { wait(Access::kGet, pieces); });
             const double gb = static_cast<double>(count * kBlockBytes) * 1e-3;  // GB/s from us
-            fmt::print("{:<10}{:>5}{:>12.1f}{:>8.2f}{:>12.1f}{:>8.2f}{:>12.1f}{:>8.2f}\n", name,
+            fmt::print("{:<13}{:>5}{:>12.1f}{:>8.2f}{:>12.1f}{:>8.2f}{:>12.1f}{:>8.2f}\n", name,
                        count, put.median_us, gb / put.best_us, get.median_us, gb / get.best_us,
                        copy.median_us, gb / copy.best_us);
         }
@@ -178,7 +180,7 @@ void bench_local() {
     a->open(0, &inbox);
     const Status connected = b->set_peer(0, 1, a->address());
     CHECK(connected.ok(), "{}", connected.message());
-    offer(*b);
+    offer(*b, "local");
     bench_on(*a, inbox, "local");
 }
 
@@ -202,7 +204,7 @@ void run_owner(const std::string& backend, const std::string& address) {
     auto fabric = host(backend, 1);
     const Status connected = fabric->set_peer(0, 1, address);
     CHECK(connected.ok(), "{}", connected.message());
-    offer(*fabric);
+    offer(*fabric, backend);
     pause();
 }
 
@@ -217,8 +219,8 @@ int main(int argc, char** argv) {
         run_owner(arguments[1], arguments[2]);
         return 0;
     }
-    if (arguments.empty()) arguments = {"local", "ucx", "ucx-tcp", "gloo"};
-    fmt::print("{:<10}{:>5}{:>12}{:>8}{:>12}{:>8}{:>12}{:>8}\n", "", "blocks", "put us", "GB/s",
+    if (arguments.empty()) arguments = {"local", "ucx", "ucx-messages", "ucx-tcp", "gloo"};
+    fmt::print("{:<13}{:>5}{:>12}{:>8}{:>12}{:>8}{:>12}{:>8}\n", "", "blocks", "put us", "GB/s",
                "get us", "GB/s", "memcpy us", "GB/s");
     for (const std::string& backend : arguments) {
         if (backend == "local")

@@ -12,13 +12,14 @@
 namespace aerie {
 namespace {
 
-transfer::Pool transfer_pool(KvPool& pool) {
+transfer::Pool transfer_pool(KvPool& pool, const std::string& key) {
     transfer::Pool out;
     out.base = pool.layer(0);
     out.num_layers = pool.num_layers();
     out.num_blocks = static_cast<int>(pool.num_blocks());
     out.page_size = pool.page_size();
     out.token_bytes = pool.block_bytes() / pool.page_size();
+    out.key = key;
     return out;
 }
 
@@ -111,17 +112,34 @@ Status RankHost::load_replicas() {
     return {};
 }
 
+// What peers write into or read from is the fabric's memory, so that those of this machine copy to and
+// from it themselves.
+Status RankHost::make_pools(Replica& replica) {
+    const cache::KvBlocksOptions kv = kv_blocks_options(replica.place);
+    const KvPoolShape shape{.num_layers = model().num_hidden_layers,
+                            .num_blocks = kv.num_blocks,
+                            .page_size = kv.page_size,
+                            .width = model().latent_dim(),
+                            .dtype = compute()};
+    KvPoolShape host_shape = shape;
+    host_shape.num_blocks = kv.num_host_slots;
+    for (int c = 0; c < replica.place.cp_size; ++c) {
+        if (replica.place.role == Role::kUnified) {
+            replica.pools.push_back(std::make_unique<KvPool>(shape));
+        } else {
+            auto region = options_.fabric->allocate_memory(shape.num_bytes());
+            if (!region) return error("no memory for the KV cache: {}", region.message());
+            replica.regions.emplace_back(*options_.fabric, *std::move(region));
+            replica.pools.push_back(std::make_unique<KvPool>(shape, replica.regions.back().base()));
+        }
+        replica.host_pools.push_back(kv.num_host_slots > 0 ? std::make_unique<KvPool>(host_shape) : nullptr);
+    }
+    return {};
+}
+
 Status RankHost::load_replica(Replica& replica) {
     const AttentionReplica& place = replica.place;
-    const cache::KvBlocksOptions kv = kv_blocks_options(place);
-    const auto make_pool = [&](int num_blocks) {
-        return std::make_unique<KvPool>(model().num_hidden_layers, num_blocks, kv.page_size,
-                                        model().latent_dim(), compute());
-    };
-    for (int c = 0; c < place.cp_size; ++c) {
-        replica.pools.push_back(make_pool(kv.num_blocks));
-        replica.host_pools.push_back(kv.num_host_slots > 0 ? make_pool(kv.num_host_slots) : nullptr);
-    }
+    RETURN_IF_ERROR(make_pools(replica));
     Stream stream(options_.pool);
     for (int t = 0; t < place.tp_size; ++t) {
         auto weights = model::load_attention_weights(
@@ -198,16 +216,15 @@ Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& 
         options_.tokens->flushed(query, why);
     };
     replica.leader = std::make_unique<engine::Leader>(std::move(options), *replica.team);
-    auto handoff = make_handoff(replica, metrics);
-    if (!handoff) return handoff.error();
-    replica.leader->set_handoff(*std::move(handoff));
+    replica.leader->set_handoff(make_handoff(replica, metrics));
     return {};
 }
 
-Result<std::unique_ptr<engine::KvHandoff>> RankHost::make_handoff(Replica& replica,
-                                                                  const metrics::AttentionMetrics& metrics) {
+std::unique_ptr<engine::KvHandoff> RankHost::make_handoff(Replica& replica,
+                                                          const metrics::AttentionMetrics& metrics) {
     std::vector<transfer::Pool> pools;
-    for (auto& pool : replica.pools) pools.push_back(transfer_pool(*pool));
+    for (size_t c = 0; c < replica.regions.size(); ++c)
+        pools.push_back(transfer_pool(*replica.pools[c], replica.regions[c].key()));
     std::vector<comm::Destination> prefill, decode;  // [dp_rank of the role]
     for (const AttentionReplica& other : placement().replicas) {
         const bool decodes = other.role == Role::kDecode;

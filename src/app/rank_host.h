@@ -10,6 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "comm/fabric.h"
+#include "comm/scoped_region.h"
 #include "config/load.h"
 #include "control/host_runtime.h"
 #include "engine/leader.h"
@@ -47,6 +48,7 @@ class RankHost final : public control::HostRuntime {
   private:
     struct Replica {
         AttentionReplica place;
+        std::vector<comm::ScopedRegion> regions;          // [cp] of the pools; unified: none
         std::vector<std::unique_ptr<KvPool>> pools;       // [cp]
         std::vector<std::unique_ptr<KvPool>> host_pools;  // [cp], null without hicache_size_gb
         std::vector<std::unique_ptr<model::AttentionWeights>> weights;  // [tp]
@@ -59,12 +61,13 @@ class RankHost final : public control::HostRuntime {
     Status load_experts();
     Status load_replicas();
     Status load_replica(Replica& replica);
+    Status make_pools(Replica& replica);
     Result<engine::Team::Rank> make_rank(const Replica& replica, const model::RankPlaceInReplica& place,
                                          const metrics::AttentionMetrics& metrics,
                                          comm::Group& group);
     Status make_leader(Replica& replica, const metrics::AttentionMetrics& metrics);
-    Result<std::unique_ptr<engine::KvHandoff>> make_handoff(Replica& replica,
-                                                            const metrics::AttentionMetrics& metrics);
+    std::unique_ptr<engine::KvHandoff> make_handoff(Replica& replica,
+                                                    const metrics::AttentionMetrics& metrics);
     void run_threads();
 
     // Facts of the configuration, in the units of the parts.

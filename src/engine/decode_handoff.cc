@@ -282,13 +282,11 @@ class DecodeHandoff final : public KvHandoff {
 
 }  // namespace
 
-Result<std::unique_ptr<KvHandoff>> make_decode_handoff(schedule::Scheduler& scheduler,
-                                                        const transfer::DecodeSideOptions& options,
-                                                        std::function<void()> copy_kv) {
-    auto side = transfer::make_decode_side(options);
-    if (!side) return side.error();
-    return std::unique_ptr<KvHandoff>(std::make_unique<DecodeHandoff>(
-        scheduler, options, *std::move(side), std::move(copy_kv)));
+std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
+                                               const transfer::DecodeSideOptions& options,
+                                               std::function<void()> copy_kv) {
+    return std::make_unique<DecodeHandoff>(scheduler, options, transfer::make_decode_side(options),
+                                           std::move(copy_kv));
 }
 
 }  // namespace aerie::engine

@@ -35,15 +35,14 @@ class KvHandoff {
 // One replica does all: prompts and outputs stay in its own pool.
 std::unique_ptr<KvHandoff> make_unified_handoff(schedule::Scheduler& scheduler);
 
-// An error where the fabric cannot register the pools.
-Result<std::unique_ptr<KvHandoff>> make_prefill_handoff(schedule::Scheduler& scheduler,
-                                                        transfer::PrefillSideOptions options,
-                                                        transfer::Policy policy);
+std::unique_ptr<KvHandoff> make_prefill_handoff(schedule::Scheduler& scheduler,
+                                                transfer::PrefillSideOptions options,
+                                                transfer::Policy policy);
 
 // copy_kv: makes the scheduler's take_copies(); called before an offer lets a push into a block.
 // Test hook: damages the KV of a request that has arrived (plant_kv_fault()).
-Result<std::unique_ptr<KvHandoff>> make_decode_handoff(schedule::Scheduler& scheduler,
-                                                        const transfer::DecodeSideOptions& options,
-                                                        std::function<void()> copy_kv);
+std::unique_ptr<KvHandoff> make_decode_handoff(schedule::Scheduler& scheduler,
+                                               const transfer::DecodeSideOptions& options,
+                                               std::function<void()> copy_kv);
 
 }  // namespace aerie::engine

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "comm/port_numbers.h"
+#include "comm/scoped_region.h"
 #include "engine/handoff.h"
 #include "metrics/registry.h"
 #include "schedule/fake_clients.h"
@@ -45,8 +46,12 @@ class Replica {
         std::vector<transfer::Pool> result;
         for (int c = 0; c < cp_; ++c) {
             const auto slots = model_.cache.pool(c);
-            result.push_back({reinterpret_cast<std::byte*>(slots.data()), 1,
-                              static_cast<int>(slots.size()) / page_size_, page_size_, sizeof(uint64_t)});
+            auto* base = reinterpret_cast<std::byte*>(slots.data());
+            auto region = held.register_memory(base, slots.size() * sizeof(uint64_t));
+            CHECK(region.ok(), "{}", region.message());
+            result.push_back({base, 1, static_cast<int>(slots.size()) / page_size_, page_size_,
+                              sizeof(uint64_t), region->key});
+            regions_.emplace_back(held, *std::move(region));
         }
         return result;
     }
@@ -76,6 +81,7 @@ class Replica {
   private:
     FakeReplica model_;
     const int cp_, page_size_;
+    std::vector<comm::ScopedRegion> regions_;
 
   public:
     std::unique_ptr<KvHandoff> handoff;  // last: reads and writes the model's pools until it ends
@@ -104,7 +110,7 @@ class World {
         decode_ = std::make_unique<Replica>(decode, comm::make_local_fabric(network_, 1, 1));
         CHECK(prefill_->held.set_peer(1, 1, decode_->held.address()).ok());
         const double lease_s = random_.chance(50) ? 30 : 0.002;
-        prefill_->handoff = *make_prefill_handoff(prefill_->scheduler,
+        prefill_->handoff = make_prefill_handoff(prefill_->scheduler,
                                                   {.replica = 0,
                                                    .fabric = &prefill_->held,
                                                    .decode = {{1, comm::kv_port(true, 0)}},
@@ -114,7 +120,7 @@ class World {
                                                    .metrics = {registry_, {"m", "prefill", 0}}},
                                                   policy);
         decode_->handoff =
-            *make_decode_handoff(decode_->scheduler,
+            make_decode_handoff(decode_->scheduler,
                                  {.replica = 0,
                                   .fabric = &decode_->held,
                                   .prefill = {{0, comm::kv_port(false, 0)}},

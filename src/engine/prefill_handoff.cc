@@ -227,15 +227,13 @@ class PrefillHandoff final : public KvHandoff {
 
 }  // namespace
 
-Result<std::unique_ptr<KvHandoff>> make_prefill_handoff(schedule::Scheduler& scheduler,
-                                                        transfer::PrefillSideOptions options,
-                                                        transfer::Policy policy) {
+std::unique_ptr<KvHandoff> make_prefill_handoff(schedule::Scheduler& scheduler,
+                                                transfer::PrefillSideOptions options,
+                                                transfer::Policy policy) {
     const metrics::AttentionMetrics metrics = options.metrics;
     const std::vector<transfer::Pool> pools = options.pools;
-    auto side = transfer::make_prefill_side(std::move(options));
-    if (!side) return side.error();
-    return std::unique_ptr<KvHandoff>(
-        std::make_unique<PrefillHandoff>(scheduler, metrics, pools, *std::move(side), policy));
+    return std::make_unique<PrefillHandoff>(scheduler, metrics, pools,
+                                            transfer::make_prefill_side(std::move(options)), policy);
 }
 
 }  // namespace aerie::engine

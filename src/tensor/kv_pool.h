@@ -12,38 +12,46 @@
 
 namespace aerie {
 
+struct KvPoolShape {
+    int num_layers = 0;  // the MTP layer is one more
+    int64_t num_blocks = 0;
+    int page_size = 0;  // tokens
+    int width = 0;      // values a token and layer, latent and rope together
+    DType dtype = DType::kF32;
+
+    size_t token_bytes() const { return static_cast<size_t>(width) * size_of(dtype); }
+    size_t block_bytes() const { return static_cast<size_t>(page_size) * token_bytes(); }
+    size_t layer_bytes() const { return static_cast<size_t>(num_blocks) * block_bytes(); }
+    size_t num_bytes() const { return static_cast<size_t>(num_layers) * layer_bytes(); }
+};
+
 class KvPool {
   public:
-    // width: values a token and layer, latent and rope together. The MTP layer is one more layer.
-    KvPool(int num_layers, int64_t num_blocks, int page_size, int width, DType dtype)
-        : num_layers_(num_layers), num_blocks_(num_blocks), page_size_(page_size), width_(width),
-          dtype_(dtype), memory_(num_bytes()) {}
+    explicit KvPool(const KvPoolShape& shape)
+        : shape_(shape), own_(shape.num_bytes()), base_(own_.as<std::byte>()) {}
+    // In memory that peers may reach: num_bytes() of it, zero. It outlives the pool.
+    KvPool(const KvPoolShape& shape, std::byte* memory) : shape_(shape), base_(memory) {}
+    KvPool(const KvPool&) = delete;
+    KvPool& operator=(const KvPool&) = delete;
 
-    int num_layers() const { return num_layers_; }
-    int64_t num_blocks() const { return num_blocks_; }
-    int page_size() const { return page_size_; }  // tokens
-    int width() const { return width_; }
-    DType dtype() const { return dtype_; }
-    size_t block_bytes() const {  // of one layer
-        return static_cast<size_t>(page_size_) * static_cast<size_t>(width_) * size_of(dtype_);
-    }
-    size_t layer_bytes() const { return static_cast<size_t>(num_blocks_) * block_bytes(); }
-    size_t num_bytes() const { return static_cast<size_t>(num_layers_) * layer_bytes(); }
+    int num_layers() const { return shape_.num_layers; }
+    int64_t num_blocks() const { return shape_.num_blocks; }
+    int page_size() const { return shape_.page_size; }  // tokens
+    int width() const { return shape_.width; }
+    DType dtype() const { return shape_.dtype; }
+    size_t block_bytes() const { return shape_.block_bytes(); }  // of one layer
+    size_t layer_bytes() const { return shape_.layer_bytes(); }
+    size_t num_bytes() const { return shape_.num_bytes(); }
 
-    std::byte* layer(int layer) {
-        return memory_.as<std::byte>() + static_cast<size_t>(layer) * layer_bytes();
-    }
+    std::byte* layer(int layer) { return base_ + static_cast<size_t>(layer) * layer_bytes(); }
     std::byte* block(int layer, int64_t block) {
         return this->layer(layer) + static_cast<size_t>(block) * block_bytes();
     }
 
   private:
-    int num_layers_;
-    int64_t num_blocks_;
-    int page_size_;
-    int width_;
-    DType dtype_;
-    Buffer memory_;  // after what its size is made of
+    const KvPoolShape shape_;
+    Buffer own_;  // empty where the memory is another's
+    std::byte* const base_;
 };
 
 }  // namespace aerie

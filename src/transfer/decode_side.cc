@@ -10,15 +10,13 @@
 namespace aerie::transfer {
 
 DecodeSideImpl::DecodeSideImpl(DecodeSideOptions options)
-    : options_(std::move(options)), regions_(*options_.fabric, options_.pools),
+    : options_(std::move(options)), regions_(options_.pools),
       sender_(options_.fabric, options_.replica), mail_(options_.prefill) {}
 
-Status DecodeSideImpl::start() {
-    RETURN_IF_ERROR(regions_.register_all());
+void DecodeSideImpl::start() {
     courier_.emplace(fmt::format("kv-decode-{}", options_.replica), [this] { return attend(); });
     watch_.emplace(*options_.fabric, [this](int node, uint32_t epoch) { peer_changed(node, epoch); });
     options_.fabric->open(comm::kv_port(true, options_.replica), this);
-    return {};
 }
 
 // Waits for gets under way: they write into the pools. The fabric ends them also where a peer has
@@ -201,10 +199,10 @@ void DecodeSideImpl::peer_changed(int node, uint32_t epoch) {
     }
 }
 
-Result<std::unique_ptr<DecodeSide>> make_decode_side(DecodeSideOptions options) {
+std::unique_ptr<DecodeSide> make_decode_side(DecodeSideOptions options) {
     auto side = std::make_unique<DecodeSideImpl>(std::move(options));
-    RETURN_IF_ERROR(side->start());
-    return std::unique_ptr<DecodeSide>(std::move(side));
+    side->start();
+    return side;
 }
 
 }  // namespace aerie::transfer

@@ -66,7 +66,6 @@ class DecodeSide {
     virtual Status retract(const Request& request, uint32_t attempt, int num_output) = 0;
 };
 
-// An error where the fabric cannot register the pools.
-Result<std::unique_ptr<DecodeSide>> make_decode_side(DecodeSideOptions options);
+std::unique_ptr<DecodeSide> make_decode_side(DecodeSideOptions options);
 
 }  // namespace aerie::transfer

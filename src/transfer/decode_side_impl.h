@@ -54,7 +54,7 @@ class DecodeSideImpl final : public DecodeSide, comm::Receiver {
   public:
     explicit DecodeSideImpl(DecodeSideOptions options);
     ~DecodeSideImpl() override;
-    Status start();
+    void start();
 
     std::vector<DecodeEvent> poll() override;
     void offer(const DecodeEvent& announced, int num_tokens, int num_matched,

@@ -3,19 +3,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "comm/fabric.h"
 
 namespace aerie::transfer {
 
-// One context-parallel rank's KV: [num_layers, num_blocks, page_size, token], one piece of memory.
-// Owned by the engine, which outlives the transfer.
+// One context-parallel rank's KV: [num_layers, num_blocks, page_size, token], one piece of memory and
+// one region of the fabric. Both outlive the transfer: a peer may write what nobody reads any more until
+// the region is revoked.
 struct Pool {
     std::byte* base = nullptr;
     int num_layers = 0;
     int num_blocks = 0;
     int page_size = 0;       // tokens
     size_t token_bytes = 0;  // of one layer
+    std::string key = {};    // of the region, for peers' attach()
 
     size_t block_bytes() const { return page_size * token_bytes; }
     size_t layer_bytes() const { return num_blocks * block_bytes(); }

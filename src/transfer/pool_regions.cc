@@ -1,5 +1,6 @@
 #include "transfer/pool_regions.h"
 
+#include "base/check.h"
 #include "proto/kv.pb.h"
 
 namespace aerie::transfer {
@@ -26,27 +27,19 @@ Result<RemotePool> attach_pool(comm::Fabric& fabric, const proto::KvPool& pool, 
 
 }  // namespace
 
-PoolRegions::~PoolRegions() {
-    for (const auto& region : regions_) fabric_.revoke(region.id);
-}
-
-Status PoolRegions::register_all() {
-    for (const Pool& pool : pools_) {
-        auto region = fabric_.register_memory(pool.base, pool.num_bytes());
-        if (!region) return error("the KV pool cannot be registered: {}", region.message());
-        regions_.push_back(*std::move(region));
-    }
-    return {};
+PoolRegions::PoolRegions(std::vector<Pool> pools) : pools_(std::move(pools)) {
+    CHECK(!pools_.empty(), "no KV pool");
+    for (const Pool& pool : pools_) CHECK(!pool.key.empty(), "a KV pool that is no region");
 }
 
 void PoolRegions::describe(proto::KvBlocks& into) const {
-    for (size_t c = 0; c < pools_.size(); ++c) {
+    for (const Pool& own : pools_) {
         proto::KvPool& pool = *into.add_pools();
-        pool.set_key(regions_[c].key);
-        pool.set_num_layers(pools_[c].num_layers);
-        pool.set_num_blocks(pools_[c].num_blocks);
-        pool.set_page_size(pools_[c].page_size);
-        pool.set_token_bytes(static_cast<uint32_t>(pools_[c].token_bytes));
+        pool.set_key(own.key);
+        pool.set_num_layers(own.num_layers);
+        pool.set_num_blocks(own.num_blocks);
+        pool.set_page_size(own.page_size);
+        pool.set_token_bytes(static_cast<uint32_t>(own.token_bytes));
     }
 }
 

@@ -1,4 +1,4 @@
-// PoolRegions: the pools of one replica, registered with the fabric for as long as this lives.
+// PoolRegions: the pools of one replica, as their peers reach them.
 #pragma once
 
 #include <vector>
@@ -13,13 +13,8 @@ namespace aerie::transfer {
 
 class PoolRegions {
   public:
-    PoolRegions(comm::Fabric& fabric, std::vector<Pool> pools)
-        : fabric_(fabric), pools_(std::move(pools)) {}
-    ~PoolRegions();  // returns when no peer reads or writes the pools, or will
-    PoolRegions(const PoolRegions&) = delete;
-    PoolRegions& operator=(const PoolRegions&) = delete;
+    explicit PoolRegions(std::vector<Pool> pools);
 
-    Status register_all();
     void describe(proto::KvBlocks& into) const;  // adds the pools
 
     const std::vector<Pool>& pools() const { return pools_; }
@@ -28,9 +23,7 @@ class PoolRegions {
     int blocks_for(int num_tokens) const { return (num_tokens + page_size() - 1) / page_size(); }
 
   private:
-    comm::Fabric& fabric_;
-    const std::vector<Pool> pools_;            // [cp]
-    std::vector<comm::OwnRegion> regions_;     // [cp] once registered
+    const std::vector<Pool> pools_;  // [cp]
 };
 
 // A peer's blocks of one sequence.

@@ -29,16 +29,14 @@ proto::KvMessage cancel_message(RequestId id, uint32_t attempt, const std::strin
 }
 
 PrefillSideImpl::PrefillSideImpl(PrefillSideOptions options)
-    : options_(std::move(options)), regions_(*options_.fabric, options_.pools),
+    : options_(std::move(options)), regions_(options_.pools),
       sender_(options_.fabric, options_.replica), mail_(options_.decode),
       prepared_(options_.pools.size()), scratch_(options_.pools.size()) {}
 
-Status PrefillSideImpl::start() {
-    RETURN_IF_ERROR(regions_.register_all());
+void PrefillSideImpl::start() {
     courier_.emplace(fmt::format("kv-prefill-{}", options_.replica), [this] { return attend(); });
     watch_.emplace(*options_.fabric, [this](int node, uint32_t epoch) { peer_changed(node, epoch); });
     options_.fabric->open(comm::kv_port(false, options_.replica), this);
-    return {};
 }
 
 // Waits for writes under way: they read the pools. The fabric ends them also where a peer has died.
@@ -229,10 +227,10 @@ void PrefillSideImpl::peer_changed(int node, uint32_t epoch) {
     }
 }
 
-Result<std::unique_ptr<PrefillSide>> make_prefill_side(PrefillSideOptions options) {
+std::unique_ptr<PrefillSide> make_prefill_side(PrefillSideOptions options) {
     auto side = std::make_unique<PrefillSideImpl>(std::move(options));
-    RETURN_IF_ERROR(side->start());
-    return std::unique_ptr<PrefillSide>(std::move(side));
+    side->start();
+    return side;
 }
 
 }  // namespace aerie::transfer

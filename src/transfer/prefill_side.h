@@ -84,7 +84,6 @@ class PrefillSide {
     virtual void push(int cp_rank, int layer) = 0;
 };
 
-// An error where the fabric cannot register the pools.
-Result<std::unique_ptr<PrefillSide>> make_prefill_side(PrefillSideOptions options);
+std::unique_ptr<PrefillSide> make_prefill_side(PrefillSideOptions options);
 
 }  // namespace aerie::transfer

@@ -49,7 +49,7 @@ class PrefillSideImpl final : public PrefillSide, comm::Receiver {
   public:
     explicit PrefillSideImpl(PrefillSideOptions options);
     ~PrefillSideImpl() override;
-    Status start();
+    void start();
 
     std::vector<PrefillEvent> poll() override;
     void begin(RequestId id, uint32_t attempt, int decode_replica, int num_tokens, Mode mode) override;

@@ -54,8 +54,9 @@ Result<OwnRegion> NetworkFabric::register_memory(std::byte* base, size_t bytes) 
 Result<OwnRegion> NetworkFabric::allocate_memory(size_t bytes) {
     if (bytes == 0) return error("a region of 0 bytes, expected memory");
     auto memory = network_->allocate(word_offset(bytes) + kPageBytes);
-    if (!memory) return memory.error();
-    if (memory->base == nullptr) {
+    if (!memory)  // a limit of the machine's; all works without
+        log_warning("peers of this machine go by messages: {}", memory.message());
+    if (!memory || memory->base == nullptr) {
         Buffer buffer(bytes);
         auto own = register_memory(buffer.as<std::byte>(), bytes);
         if (own) regions_.keep(own->id, std::move(buffer));

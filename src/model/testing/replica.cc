@@ -76,9 +76,12 @@ Status TestReplica::make_ranks() {
     const ModelConfig& config = model_.config;
     const int64_t blocks = options_.max_positions / options_.page_size / options_.cp_size + 64;
     for (int cp = 0; cp < options_.cp_size; ++cp) {
-        pools_.push_back(std::make_unique<KvPool>(config.num_hidden_layers, blocks,
-                                                  options_.page_size, config.latent_dim(),
-                                                  model_.store->options().compute));
+        pools_.push_back(std::make_unique<KvPool>(KvPoolShape{
+            .num_layers = config.num_hidden_layers,
+            .num_blocks = blocks,
+            .page_size = options_.page_size,
+            .width = config.latent_dim(),
+            .dtype = model_.store->options().compute}));
         next_block_.push_back(0);
     }
     if (size > 1) group_ = comm::make_local_group(size, kWaitSeconds);

@@ -71,6 +71,9 @@ class HeldFabric final : public comm::Fabric {
             if (!begun) done(begun);
         }
     }
+    // Copies begun so far, by the way that they take.
+    size_t num_mapped() const { return num_mapped_; }
+    size_t num_by_messages() const { return num_by_messages_; }
     // A message as a peer might send it.
     void send_raw(comm::Destination to, int replica, const proto::KvMessage& message);
 
@@ -98,6 +101,7 @@ class HeldFabric final : public comm::Fabric {
     Result<comm::RemoteRegion> attach(const std::string& key) override { return below_->attach(key); }
     Status transfer(comm::Access access, const comm::RemoteRegion& region, std::span<const comm::Piece> pieces,
                     comm::TransferDone done) override {
+        ++(region.mapped ? num_mapped_ : num_by_messages_);
         {
             std::lock_guard lock(mutex_);
             if (hold_copies_) {
@@ -126,6 +130,7 @@ class HeldFabric final : public comm::Fabric {
     mutable std::mutex mutex_;
     std::set<Body> held_;
     bool hold_copies_ = false;
+    std::atomic<size_t> num_mapped_{0}, num_by_messages_{0};
     std::vector<Message> messages_;
     std::vector<Copy> copies_;
 };

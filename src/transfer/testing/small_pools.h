@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/check.h"
 #include "transfer/layout.h"
 
 namespace aerie::transfer {
@@ -22,9 +23,14 @@ inline Memory memory(int cp, int seed) {
     return result;
 }
 
-inline std::vector<Pool> pools(Memory& memory) {
+// Regions of the fabric, which goes before the memory.
+inline std::vector<Pool> pools(comm::Fabric& fabric, Memory& memory) {
     std::vector<Pool> result;
-    for (auto& bytes : memory) result.push_back({bytes.data(), kLayers, kBlocks, kPage, kTokenBytes});
+    for (auto& bytes : memory) {
+        auto region = fabric.register_memory(bytes.data(), bytes.size());
+        CHECK(region.ok(), "{}", region.message());
+        result.push_back({bytes.data(), kLayers, kBlocks, kPage, kTokenBytes, region->key});
+    }
     return result;
 }
 
@@ -32,7 +38,7 @@ inline std::vector<Pool> pools(Memory& memory) {
 // `source` into the blocks to[].
 inline Memory arrived(const Memory& source, const std::vector<int32_t>& from, Memory before,
                       const std::vector<int32_t>& to, int begin, int end) {
-    const Pool shape{nullptr, kLayers, kBlocks, kPage, kTokenBytes};
+    const Pool shape{nullptr, kLayers, kBlocks, kPage, kTokenBytes, {}};
     for (int layer = 0; layer < kLayers; ++layer) {
         for (int t = begin; t < end; ++t) {
             const size_t b = static_cast<size_t>(t) / kPage;

@@ -40,26 +40,25 @@ class TwoSides : public testing::Test {
         ASSERT_TRUE(d_->set_peer(0, epoch_, p_->address()).ok());
         prefill_memory_ = memory(prefill_cp, 1);
         decode_memory_ = memory(decode_cp, 101);
-        make_prefill(lease_s);
-        auto decode = make_decode_side({.replica = 0,
-                                        .fabric = d_.get(),
-                                        .prefill = {{0, comm::kv_port(false, 0)}},
-                                        .pools = pools(decode_memory_),
-                                        .notify = [] {},
-                                        .metrics = {registry_, {"m", "decode", 0}}});
-        ASSERT_TRUE(decode.ok()) << decode.message();
-        decode_ = *std::move(decode);
+        make_prefill(lease_s, pools(*p_, prefill_memory_));
+        make_decode(pools(*d_, decode_memory_));
     }
-    void make_prefill(double lease_s) {
-        auto prefill = make_prefill_side({.replica = 0,
-                                          .fabric = p_.get(),
-                                          .decode = {{1, comm::kv_port(true, 0)}},
-                                          .pools = pools(prefill_memory_),
-                                          .lease_s = lease_s,
-                                          .notify = [] {},
-                                          .metrics = {registry_, {"m", "prefill", 0}}});
-        ASSERT_TRUE(prefill.ok()) << prefill.message();
-        prefill_ = *std::move(prefill);
+    void make_prefill(double lease_s, std::vector<Pool> pools) {
+        prefill_ = make_prefill_side({.replica = 0,
+                                      .fabric = p_.get(),
+                                      .decode = {{1, comm::kv_port(true, 0)}},
+                                      .pools = std::move(pools),
+                                      .lease_s = lease_s,
+                                      .notify = [] {},
+                                      .metrics = {registry_, {"m", "prefill", 0}}});
+    }
+    void make_decode(std::vector<Pool> pools) {
+        decode_ = make_decode_side({.replica = 0,
+                                    .fabric = d_.get(),
+                                    .prefill = {{0, comm::kv_port(false, 0)}},
+                                    .pools = std::move(pools),
+                                    .notify = [] {},
+                                    .metrics = {registry_, {"m", "decode", 0}}});
     }
     void TearDown() override {
         if (p_) p_->let_copies_go();
