@@ -81,7 +81,8 @@ Status RankHost::load_experts() {
         if (place.node != options_.node) continue;
         const auto [begin, end] = experts_of(place.ep, placement().expert_ep(), model().n_routed_experts);
         auto routed = model::load_routed_experts(
-            model(), {.expert_begin = begin, .expert_end = end}, *weights_, stream);
+            model(), {.expert_begin = begin, .expert_end = end, .with_mtp = with_mtp()}, *weights_,
+            stream);
         if (!routed) return routed.error();
         expert::ExpertRankOptions options;
         options.side = expert_side_options(place);
@@ -116,7 +117,7 @@ Status RankHost::load_replicas() {
 // from it themselves.
 Status RankHost::make_pools(Replica& replica) {
     const cache::KvBlocksOptions kv = kv_blocks_options(replica.place);
-    const KvPoolShape shape{.num_layers = model().num_hidden_layers,
+    const KvPoolShape shape{.num_layers = model().num_hidden_layers + (with_mtp() ? 1 : 0),
                             .num_blocks = kv.num_blocks,
                             .page_size = kv.page_size,
                             .width = model().latent_dim(),
@@ -143,8 +144,12 @@ Status RankHost::load_replica(Replica& replica) {
     Stream stream(options_.pool);
     for (int t = 0; t < place.tp_size; ++t) {
         auto weights = model::load_attention_weights(
-            model(), {.tp = t, .tp_size = place.tp_size, .can_expand = !deterministic()}, *weights_,
-            stream);
+            model(),
+            {.tp = t,
+             .tp_size = place.tp_size,
+             .with_mtp = with_mtp(),
+             .can_expand = !deterministic()},
+            *weights_, stream);
         if (!weights) return weights.error();
         replica.weights.push_back(std::make_unique<model::AttentionWeights>(*std::move(weights)));
     }

@@ -76,6 +76,7 @@ class RankHost final : public control::HostRuntime {
     const Placement& placement() const { return options_.loaded->placement; }
     DType compute() const;
     bool deterministic() const;
+    bool with_mtp() const;
     int64_t tile_rows() const;
     int step_rows_max(const AttentionReplica& replica) const;
     int dispatch_rows_max(const AttentionReplica& replica) const;

@@ -31,14 +31,18 @@ bool RankHost::deterministic() const {
     return config().settings.enable_deterministic_inference.value_or(true);
 }
 
+// On every role alike: a prompt's KV of the MTP layer is made and moved with the rest.
+bool RankHost::with_mtp() const { return config().settings.enable_mtp; }
+
 // Rows of a step that attention computes at once; bounds the memory of its results. Without
 // determinism they also share the expansion of the context.
 int64_t RankHost::tile_rows() const { return deterministic() ? 256 : 1024; }
 
-// Rows of the largest step that the scheduler may plan.
+// Rows of the largest step that the scheduler may plan, or of a draft after it.
 int RankHost::step_rows_max(const AttentionReplica& replica) const {
     const schedule::SchedulerOptions options = scheduler_options(replica);
-    const int decode_rows = options.max_running_requests;
+    const int rows_each = with_mtp() ? 1 + config().settings.mtp_num_steps : 1;
+    const int decode_rows = options.max_running_requests * rows_each;
     if (replica.role == Role::kDecode)  // the tail of a prompt may be computed here
         return std::max(decode_rows, options.chunked_prefill_size);
     const int context = *config().settings.context_length;

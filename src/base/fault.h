@@ -22,6 +22,7 @@ enum class Fault : int {
     kFileFull,           // the disk takes no page any more
     kMatchTooLong,    // the prefix cache is believed to hold one page more than it does
     kKvRunShifted,    // a run of KV blocks is transferred from one block further on
+    kMtpHidden,       // the MTP layer sees no hidden row of the token before
     kKvTransferSlowed,  // each layer of a KV transfer takes 0.1 s longer: breaks nothing by itself
 };
 
@@ -44,11 +45,12 @@ inline Result<Fault> parse_fault(std::string_view name) {
     if (name == "file_full") return Fault::kFileFull;
     if (name == "match_too_long") return Fault::kMatchTooLong;
     if (name == "kv_run_shifted") return Fault::kKvRunShifted;
+    if (name == "mtp_hidden") return Fault::kMtpHidden;
     if (name == "kv_transfer_slowed") return Fault::kKvTransferSlowed;
     return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
                  "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed, "
                  "file_page_damaged, file_page_unchecked, file_full, match_too_long, "
-                 "kv_run_shifted or kv_transfer_slowed", name);
+                 "kv_run_shifted, mtp_hidden or kv_transfer_slowed", name);
 }
 
 }  // namespace aerie

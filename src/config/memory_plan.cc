@@ -21,7 +21,11 @@ class Sizes {
     Sizes(const Config& config, const ModelConfig& model) : config_(config), m_(model) {}
 
     int64_t compute_bytes() const { return config_.model.dtype == ComputeDtype::kFloat32 ? 4 : 2; }
-    int num_mtp() const { return config_.settings.enable_mtp ? m_.num_nextn_predict_layers : 0; }
+    // Layers that are drafted with: the first MTP layer, however many the checkpoint has.
+    int num_mtp() const {
+        return config_.settings.enable_mtp ? std::min(m_.num_nextn_predict_layers, 1) : 0;
+    }
+    int decode_rows_each() const { return num_mtp() > 0 ? 1 + config_.settings.mtp_num_steps : 1; }
 
     // One [n, k] matrix: FP8 with a scale a block where the checkpoint is quantised.
     int64_t matrix(int64_t n, int64_t k) const {
@@ -76,8 +80,8 @@ class Sizes {
     int num_slots() const { return config_.ae_separation.microbatches.value_or(3); }
 
     // Gathered hidden states (compute type and fp32 sums), absorbed queries and attention outputs,
-    // the dense MLP on this rank's share, logits, and one combine slot a microbatch and expert
-    // rank.
+    // the dense MLP on this rank's share, logits, one combine slot a microbatch and expert rank, and
+    // with MTP the hidden states of all rows.
     int64_t attention_activations(int tp, int cp, int ep, int num_running) const {
         const int64_t tokens = step_tokens(), c = compute_bytes(), h = m_.hidden_size;
         const int64_t heads = (m_.num_attention_heads + tp - 1) / tp;
@@ -85,7 +89,8 @@ class Sizes {
         return tokens * h * (2 * c + 4) +
                tokens / cp * heads * (m_.latent_dim() + m_.kv_lora_rank) * c +
                own * 2 * m_.intermediate_size * c +
-               int64_t{num_running} * (m_.vocab_size + tp - 1) / tp * 4 +
+               int64_t{num_running} * decode_rows_each() * (m_.vocab_size + tp - 1) / tp * 4 +
+               num_mtp() * tokens * h * c +
                num_slots() * std::min<int64_t>(ep, m_.num_experts_per_tok) * own * h * c;
     }
     // One group's rows through the experts, and one dispatch slot a microbatch and attention rank.

@@ -49,7 +49,17 @@ Team::~Team() {
 }
 
 Status Team::forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done) {
+    return compute(step, nullptr, layer_done);
+}
+
+Status Team::draft(const model::DraftInput& input, const std::function<void(int, int)>& layer_done) {
+    return compute(input.step, &input, layer_done);
+}
+
+Status Team::compute(const model::StepInput& step, const model::DraftInput* draft,
+                     const std::function<void(int, int)>& layer_done) {
     step_ = &step;
+    draft_ = draft;
     layer_done_ = &layer_done;
     failure_.clear();
     run_all();
@@ -87,15 +97,16 @@ void Team::follow(int rank) {
     }
 }
 
-void Team::run(int rank) { step_ == nullptr ? copy_on(rank) : forward_on(rank); }
+void Team::run(int rank) { step_ == nullptr ? copy_on(rank) : compute_on(rank); }
 
-void Team::forward_on(int rank) {
+void Team::compute_on(int rank) {
     Rank& self = ranks_[rank];
     const int last = static_cast<int>(step_->microbatch_begin.size()) - 1;
     StepObserver observer(*layer_done_, self.place, last,
                           step_->phase == Phase::kDecode ? metrics_.forward_time_decode
                                                          : metrics_.forward_time_prefill);
-    const Status status = self.model->forward(*step_, &observer);
+    const Status status = draft_ != nullptr ? self.model->draft(*draft_, &observer)
+                                            : self.model->forward(*step_, &observer);
     if (status) return;
     group_->abort(status.message());
     std::lock_guard lock(failure_mutex_);

@@ -40,16 +40,23 @@ class Team {
     // each cp rank's tp 0 when all microbatches of a layer are through. After an error the team is
     // whole again: the next step may run.
     Status forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done);
+    // The same for a pass through the MTP layer (model/attention_rank.h), of which layer_done hears.
+    Status draft(const model::DraftInput& input, const std::function<void(int, int)>& layer_done);
     // Leader thread. Each cp rank makes its copies, in their order; all are made when it returns.
     void copy(std::span<const cache::KvCopy> copies);
-    // Of the last step: f32 [logits_rows, vocab]; valid until the next.
+    // Of the last step or draft, valid until the next: f32 [logits_rows, vocab].
     ConstView logits() const { return ranks_.front().model->logits(); }
+    // Of all its rows, what the LM head saw: compute type [rows, hidden]. Empty without MTP.
+    ConstView hidden_rows() const { return ranks_.front().model->hidden_rows(); }
 
   private:
+    // A step, or a draft where that is not null, on all ranks.
+    Status compute(const model::StepInput& step, const model::DraftInput* draft,
+                   const std::function<void(int, int)>& layer_done);
     void run_all();
     void follow(int rank);
     void run(int rank);
-    void forward_on(int rank);
+    void compute_on(int rank);
     void copy_on(int rank);
 
     const std::string name_;
@@ -57,7 +64,8 @@ class Team {
     std::unique_ptr<comm::Group> group_;
     const metrics::AttentionMetrics metrics_;
 
-    const model::StepInput* step_ = nullptr;  // null: copies_ is to be done
+    const model::StepInput* step_ = nullptr;    // null: copies_ is to be done
+    const model::DraftInput* draft_ = nullptr;  // whose step_ is; null: a step of the main layers
     std::span<const cache::KvCopy> copies_;
     const std::function<void(int, int)>* layer_done_ = nullptr;
     Event begin_;                     // one more for each step

@@ -54,19 +54,22 @@ Status AttentionRank::Impl::gather_qkv(int microbatch) {
     if (alone()) return {};
     auto shown = options.group->share(place.index(), ws.qkv.data<std::byte>());
     if (!shown) return shown.error();
-    const Range tiles = layout.tiles_of(microbatch);
+    copy_from_all(*shown, ws.qkv, layout.tiles_of(microbatch), ws.all_qkv);
+    return {};
+}
+
+void AttentionRank::Impl::copy_from_all(std::span<const void* const> shown, const Tensor& mine,
+                                        Range tiles, Tensor& into) {
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
         for (int rank = 0; rank < place.size(); ++rank) {
             const Range rows = layout.share(tile, rank / place.tp_size, rank % place.tp_size);
             if (rows.size() == 0) continue;
             const int64_t from = layout.own_begin(tile, rank);
-            const ConstView theirs((*shown)[rank], ws.qkv.dtype(), from + rows.size(),
-                                   ws.qkv.cols());
+            const ConstView theirs(shown[rank], mine.dtype(), from + rows.size(), mine.cols());
             kernels::copy_rows(stream, theirs.slice_rows(from, from + rows.size()),
-                               own(ws.all_qkv, rows));
+                               own(into, rows));
         }
     }
-    return {};
 }
 
 // The latents of the blocks that this cp rank holds. One of the tp ranks, which share a pool, writes.

@@ -31,7 +31,7 @@ Status check_options(const AttentionRankOptions& o) {
         return error("KV pool has {} layers, the model {}", o.pool->num_layers(),
                      o.weights->layers.size());
     }
-    for (int layer = 0; layer < o.config->num_hidden_layers; ++layer)
+    for (size_t layer = 0; layer < o.weights->layers.size(); ++layer)
         CHECK(!o.weights->layers[layer].is_moe || o.experts != nullptr, "layer {}", layer);
     return {};
 }
@@ -101,6 +101,11 @@ Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
         if (o.place.tp == 0)
             logits = Tensor(DType::kF32, limits.max_logits_rows, c.vocab_size);
     }
+    if (o.weights->has_mtp) {
+        if (o.place.size() > 1) all_hidden = Tensor(compute, rows, hidden_size);
+        draft_input = Tensor(compute, std::min(tile, own), 2 * hidden_size);
+        hidden_of.reserve(static_cast<size_t>(own));
+    }
     tasks.resize(static_cast<size_t>(heads));
     views.reserve(static_cast<size_t>(o.place.size()));
     others_lse.reserve(static_cast<size_t>(o.place.cp_size));
@@ -110,8 +115,9 @@ Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
 size_t Workspace::num_bytes() const {
     size_t bytes = 0;
     for (const Tensor* t :
-         {&x, &h, &hidden, &sum, &qkv, &all_qkv, &q, &absorbed, &partial, &lse, &attended, &values,
-          &projected, &gate_logits, &gate_ids, &gate_weights, &logits_hidden, &logits_part, &logits}) {
+         {&x, &h, &hidden, &all_hidden, &sum, &qkv, &all_qkv, &q, &absorbed, &partial, &lse, &attended,
+          &values, &projected, &gate_logits, &gate_ids, &gate_weights, &logits_hidden, &logits_part,
+          &logits, &draft_input}) {
         bytes += t->num_bytes();
     }
     return bytes;
@@ -121,16 +127,20 @@ AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limit
     : options(o), config(*o.config), weights(*o.weights), place(o.place), stream(*o.stream),
       layout(o.place, limits), ws(o, limits), query_width(query_width_of(config)) {}
 
-Status AttentionRank::Impl::step(const StepInput& input, LayerObserver* observer) {
+Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* observer) {
     if (options.profile != nullptr) options.profile->begin();
     embed();
     end_of(StepOp::kEmbed);
-    const int num_microbatches = layout.num_microbatches();
-    // Layer by layer, each microbatch in turn: while the experts work for one, the next computes.
-    for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    RETURN_IF_ERROR(run_layers({0, config.num_hidden_layers}, input.phase, observer));
+    return finish(*weights.final_norm, input);
+}
+
+// Layer by layer, each microbatch in turn: while the experts work for one, the next computes.
+Status AttentionRank::Impl::run_layers(Range layers, Phase phase, LayerObserver* observer) {
+    for (auto layer = static_cast<int>(layers.begin); layer < layers.end; ++layer) {
         const LayerWeights& w = weights.layers[layer];
-        for (int m = 0; m < num_microbatches; ++m) {
-            if (layer > 0) {
+        for (int m = 0; m < layout.num_microbatches(); ++m) {
+            if (layer > layers.begin) {
                 RETURN_IF_ERROR(finish_ffn(m, *w.input_norm, ws.h));
             } else {
                 kernels::rms_norm(stream, own(ws.x, layout.own_of(m)), w.input_norm->data(),
@@ -141,12 +151,18 @@ Status AttentionRank::Impl::step(const StepInput& input, LayerObserver* observer
             const TimePoint start = Clock::now();
             RETURN_IF_ERROR(attention(layer, m, observer));
             if (observer != nullptr) observer->attention_time(layer, m, seconds_since(start));
-            RETURN_IF_ERROR(ffn(layer, m, input.phase));
+            RETURN_IF_ERROR(ffn(layer, m, phase));
         }
     }
-    for (int m = 0; m < num_microbatches; ++m)
-        RETURN_IF_ERROR(finish_ffn(m, *weights.final_norm, ws.hidden));
+    return {};
+}
+
+Status AttentionRank::Impl::finish(const std::vector<float>& norm, const StepInput& input) {
+    for (int m = 0; m < layout.num_microbatches(); ++m)
+        RETURN_IF_ERROR(finish_ffn(m, norm, ws.hidden));
     end_of(StepOp::kResidual);
+    if (weights.has_mtp)
+        RETURN_IF_ERROR(gather_all_hidden(static_cast<int64_t>(input.tokens.size())));
     RETURN_IF_ERROR(compute_logits(input.logits_rows));
     end_of(StepOp::kLogits);
     return {};
@@ -179,6 +195,7 @@ void AttentionRank::Impl::abandon(const std::string& why) {
     if (options.group != nullptr) options.group->abort(why);
     if (options.experts != nullptr) options.experts->reset();
     for (bool& flag : in_flight) flag = false;
+    num_hidden_rows = 0;
 }
 
 Result<std::unique_ptr<AttentionRank>> AttentionRank::create(const AttentionRankOptions& options) {
@@ -193,7 +210,15 @@ AttentionRank::~AttentionRank() = default;
 
 Status AttentionRank::forward(const StepInput& input, LayerObserver* observer) {
     RETURN_IF_ERROR(impl_->layout.build(input));
-    const Status status = impl_->step(input, observer);
+    const Status status = impl_->forward(input, observer);
+    if (!status) impl_->abandon(status.message());
+    return status;
+}
+
+Status AttentionRank::draft(const DraftInput& input, LayerObserver* observer) {
+    RETURN_IF_ERROR(impl_->check(input));
+    RETURN_IF_ERROR(impl_->layout.build(input.step));
+    const Status status = impl_->draft(input, observer);
     if (!status) impl_->abandon(status.message());
     return status;
 }
@@ -202,9 +227,7 @@ ConstView AttentionRank::logits() const {
     return impl_->ws.logits.first_rows(impl_->num_logits_rows);
 }
 
-ConstView AttentionRank::logits_hidden() const {
-    return impl_->ws.logits_hidden.first_rows(impl_->num_logits_rows);
-}
+ConstView AttentionRank::hidden_rows() const { return impl_->all_hidden(); }
 
 size_t AttentionRank::workspace_bytes() const { return impl_->ws.num_bytes(); }
 

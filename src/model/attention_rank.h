@@ -49,17 +49,25 @@ class AttentionRank {
     static Result<std::unique_ptr<AttentionRank>> create(const AttentionRankOptions& options);
     ~AttentionRank();
 
-    // Computes a step: writes the KV of its rows into the pool and makes the logits. All ranks of the
+    // Computes a step: writes the KV of its rows into the pool, for all but the MTP layer, and makes
+    // the logits. All ranks of the
     // replica call it with the same input. observer may be null. An input that does not fit is an
     // error that touches nothing. An error of a wait (a rank or an expert that did not answer) aborts
     // the group, so that all ranks return; the rows' KV is then undefined, and steps may go on once
     // all have returned and the group was reset().
     Status forward(const StepInput& input, LayerObserver* observer);
+    // The same for a pass through the MTP layer, where the weights have one; its logits are those of
+    // the shared LM head. Arithmetic: model.md section 4, summed and rounded as in the main layers. The
+    // observer hears of layer num_hidden_layers. hidden_of may name rows of hidden_rows(), which it
+    // replaces.
+    Status draft(const DraftInput& input, LayerObserver* observer);
 
-    // Of the last step, until the next. The leader's (tp 0, cp 0) only.
+    // Of the last pass, until the next. The leader's (tp 0, cp 0) only.
     ConstView logits() const;  // f32 [logits_rows, vocab_size]
-    // What the LM head saw: after the final norm. MTP continues from it. Ranks of cp 0.
-    ConstView logits_hidden() const;  // compute type [logits_rows, hidden_size]
+    // What the LM head saw, or would have seen, of every row of the last pass: after the final norm, or
+    // after shared_head.norm. On every rank; empty where the weights have no MTP layer, and after an
+    // error that aborted the group.
+    ConstView hidden_rows() const;  // compute type [rows, hidden_size]
 
     size_t workspace_bytes() const;
 

@@ -1,4 +1,4 @@
-// What attention_rank.cc, attention_block.cc, ffn_block.cc and logits.cc share.
+// What attention_rank.cc, mtp.cc, attention_block.cc, ffn_block.cc and logits.cc share.
 #pragma once
 
 #include <vector>
@@ -18,6 +18,7 @@ struct Workspace {
     Tensor x;       // [O, hidden] the residual stream
     Tensor h;       // [O, hidden] x after a norm
     Tensor hidden;  // [O, hidden] after the final norm
+    Tensor all_hidden;  // [R, hidden] that of all ranks; empty without MTP or where the rank is alone
     Tensor sum;     // [O, hidden] f32: what the FFN or the experts add to x
     // [O, query_width + latent_dim]: what q_b multiplies (q_a, or h where q_lora_rank is 0), latent,
     // k_pe.
@@ -41,6 +42,9 @@ struct Workspace {
     Tensor logits_part;    // [logits rows, the rank's vocabulary] f32; empty where tp_size is 1
     Tensor logits;         // [logits rows, vocab_size] f32; leader only
 
+    Tensor draft_input;  // [T, 2 · hidden] what eh_proj multiplies; empty without MTP
+    std::vector<int32_t> hidden_of;  // [O] DraftInput's, of own rows
+
     std::vector<kernels::LinearTask> tasks;  // [H]
     std::vector<ConstView> views;            // of other ranks
     std::vector<const float*> others_lse;
@@ -51,11 +55,22 @@ struct AttentionRank::Impl {
     Impl(const AttentionRankOptions& options, const StepLimits& limits);
 
     // attention_rank.cc
-    Status step(const StepInput& input, LayerObserver* observer);
+    Status forward(const StepInput& input, LayerObserver* observer);
     void embed();
+    // x → the residual stream after these layers, all but what the last leaves in `sum` or in flight.
+    Status run_layers(Range layers, Phase phase, LayerObserver* observer);
+    // The hidden rows after the last norm, and the logits.
+    Status finish(const std::vector<float>& norm, const StepInput& input);
     // x += what the layer before left in `sum` or in flight; h = norm(x).
     Status finish_ffn(int microbatch, const std::vector<float>& norm, Tensor& into);
     void abandon(const std::string& why);
+
+    // mtp.cc
+    Status check(const DraftInput& input) const;
+    Status draft(const DraftInput& input, LayerObserver* observer);
+    void choose_hidden(std::span<const int32_t> hidden_of);
+    void join_inputs(ConstView given);
+    void norm_hidden(std::span<const int32_t> hidden_of, ConstView given, View into);
 
     // attention_block.cc: h → x after attention, h = post-attention norm.
     Status attention(int layer, int microbatch, LayerObserver* observer);
@@ -76,6 +91,7 @@ struct AttentionRank::Impl {
 
     // logits.cc
     Status compute_logits(std::span<const int32_t> rows);
+    Status gather_all_hidden(int64_t num_rows);
     Status gather_hidden(std::span<const int32_t> rows);
     Status gather_logits(int64_t num_rows);
 
@@ -91,6 +107,13 @@ struct AttentionRank::Impl {
     View own(Tensor& tensor, Range rows) { return tensor.view().slice_rows(rows.begin, rows.end); }
     // q, latent and k_pe of all rows of the step.
     ConstView all_qkv() { return alone() ? ws.qkv.view() : ws.all_qkv.view(); }
+    // Of all rows of the last pass; with MTP.
+    ConstView all_hidden() {
+        return (alone() ? ws.hidden : ws.all_hidden).first_rows(num_hidden_rows);
+    }
+    // Rows of these tiles out of the buffers that the ranks show, which are laid out as `mine`.
+    void copy_from_all(std::span<const void* const> shown, const Tensor& mine, Range tiles,
+                       Tensor& into);
 
     AttentionRankOptions options;
     const ModelConfig& config;
@@ -102,6 +125,7 @@ struct AttentionRank::Impl {
     int64_t query_width;              // columns of qkv before the latent
     bool in_flight[kMaxMicrobatches] = {};  // a dispatch waits for its combine
     int64_t num_logits_rows = 0;
+    int64_t num_hidden_rows = 0;  // of all_hidden()
 };
 
 // Columns of qkv before the latent.

@@ -1,4 +1,5 @@
-// The LM head: split over the vocabulary by tp, on the ranks of cp 0; the leader gets all of it.
+// The hidden rows that MTP continues from, and the LM head: split over the vocabulary by tp, on the
+// ranks of cp 0; the leader gets all of it.
 #include "kernels/rows.h"
 #include "model/attention_rank_impl.h"
 
@@ -17,11 +18,25 @@ Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
     return place.tp_size > 1 ? gather_logits(num_logits_rows) : Status();
 }
 
+// Every rank may need any of them: who owns a row of the next pass need not own its h.
+Status AttentionRank::Impl::gather_all_hidden(int64_t num_rows) {
+    if (!alone()) {
+        auto shown = options.group->share(place.index(), ws.hidden.data<std::byte>());
+        if (!shown) return shown.error();
+        copy_from_all(*shown, ws.hidden, {0, layout.num_tiles()}, ws.all_hidden);
+        RETURN_IF_ERROR(options.group->done(place.index()));
+    }
+    num_hidden_rows = num_rows;
+    return {};
+}
+
 Status AttentionRank::Impl::gather_hidden(std::span<const int32_t> rows) {
-    if (alone()) {
-        // The only rank owns every row, in order.
-        kernels::gather_rows(stream, ws.hidden.view(), rows.data(),
-                             ws.logits_hidden.first_rows(num_logits_rows));
+    if (alone() || weights.has_mtp) {
+        // The only rank owns every row, in order; with MTP, each has them all.
+        if (place.cp == 0) {
+            kernels::gather_rows(stream, (alone() ? ws.hidden : ws.all_hidden).view(), rows.data(),
+                                 ws.logits_hidden.first_rows(num_logits_rows));
+        }
         return {};
     }
     auto shown = options.group->share(place.index(), ws.hidden.data<std::byte>());

@@ -1,4 +1,5 @@
-// Step: what one forward pass computes. The same plan reaches all ranks of a replica.
+// Step: what one pass through the model, or through its MTP layer, computes. The same plan reaches all
+// ranks of a replica.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "exchange/phase.h"
+#include "tensor/view.h"
 
 namespace aerie::model {
 
@@ -30,6 +32,23 @@ struct StepInput {
     Phase phase = Phase::kPrefill;
     std::span<const int32_t> logits_rows;  // rows of the step whose logits are wanted
 };
+
+// A pass through the MTP layer, number num_hidden_layers. Its slot j of a sequence is the KV that the
+// layer makes of token t_j and of h_{j-1}, the hidden row that the LM head saw to predict t_j: the main
+// model's after the final norm, or, where t_j was drafted by this layer, its own after
+// shared_head.norm. The row attends to slots 0 … j and predicts t_{j+1}, so that a slot depends on
+// tokens up to its own alone. (DeepSeek's papers number the same rows by h; rope is relative.)
+struct DraftInput {
+    StepInput step;  // tokens t_j, positions j; the same block tables as the main layers'
+    // [rows] where each row's h_{j-1} is: r ≥ 0: row r of hidden_rows(); kNoHidden; or
+    // given_hidden_row(k): row k of given_hidden.
+    std::span<const int32_t> hidden_of;
+    ConstView given_hidden;  // compute type [any, hidden_size]; rows from elsewhere, as of another rank
+};
+// The h of a row that has none at hand, as at position 0: zeros. Always defined; what comes of it may
+// be a worse draft.
+inline constexpr int32_t kNoHidden = -1;
+constexpr int32_t given_hidden_row(int32_t k) { return -2 - k; }  // its own inverse
 
 // Told of a step's progress on the rank's own thread; must not block.
 class LayerObserver {

@@ -63,6 +63,7 @@ class StepLayout {
     Range tiles_of(int microbatch) const { return microbatches_[microbatch].tiles; }
     int64_t num_own_rows() const { return static_cast<int64_t>(own_tokens_.size()); }
 
+    int64_t num_tiles() const { return static_cast<int64_t>(tiles_.size()); }
     Range tile(int64_t tile) const { return tiles_[tile]; }  // rows of the step
     Range cp_share(int64_t tile, int cp) const;              // rows of the step
     Range share(int64_t tile, int cp, int tp) const;         // rows of the step

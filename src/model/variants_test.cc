@@ -14,6 +14,7 @@ ModelConfig small_model() {
     c.intermediate_size = 160;
     c.moe_intermediate_size = 48;
     c.num_hidden_layers = 3;
+    c.num_nextn_predict_layers = 1;
     c.first_k_dense_replace = 1;
     c.max_position_embeddings = 256;
     c.num_attention_heads = 4;
@@ -99,13 +100,20 @@ TEST_P(Variants, AgreeWithThePlainModelInEverySplit) {
     for (int i = 0; i < 21; ++i) tokens.push_back((i * i * 7 + 3) % config.vocab_size);
 
     auto source = make_dummy_source(5, config.quantization_config.has_value());
-    const std::vector<float> plain = PlainModel(config, *source).logits(tokens);
-    const std::vector<double> expected(plain.begin(), plain.end());
+    PlainModel plain(config, *source);
+    PlainModel::Rows hidden = plain.hidden(tokens);
+    const std::vector<float> logits_of_plain = plain.logits(hidden);
+    const std::vector<double> expected(logits_of_plain.begin(), logits_of_plain.end());
+    hidden.insert(hidden.begin(), std::vector<double>(hidden[0].size()));
+    hidden.pop_back();
+    const std::vector<float> drafts_of_plain = plain.logits(plain.mtp_hidden(tokens, hidden));
+    const std::vector<double> expected_drafts(drafts_of_plain.begin(), drafts_of_plain.end());
     for (const auto& [tp, cp] : {std::pair{1, 1}, {2, 2}}) {
         for (DType compute : {DType::kF32, DType::kBF16}) {
             auto model = TestModel::dummy(config, {.compute = compute}, 5);
             auto replica = TestReplica::create(
-                *model, {.tp_size = tp, .cp_size = cp, .ep_size = 5, .page_size = 4});
+                *model,
+                {.tp_size = tp, .cp_size = cp, .ep_size = 5, .page_size = 4, .mtp = true});
             ASSERT_TRUE(replica.ok()) << replica.message();
             std::vector<float> logits;
             const int sequence = (*replica)->add_sequence(tokens);
@@ -113,6 +121,14 @@ TEST_P(Variants, AgreeWithThePlainModelInEverySplit) {
             // In bf16 a rounded gate logit now and then chooses another of such random experts.
             EXPECT_LT(relative_difference(logits, expected), compute == DType::kF32 ? 1e-5 : 0.3)
                 << name_of(compute) << " tp " << tp << " cp " << cp;
+            const int again = (*replica)->add_sequence(tokens);
+            ASSERT_TRUE((*replica)->step({{again, std::ssize(tokens), true}}, {3}).ok());
+            ASSERT_TRUE((*replica)->draft({3}).ok());
+            const ConstView rows = (*replica)->logits();
+            const auto* values = rows.row_as<float>(0);
+            EXPECT_LT(relative_difference({values, values + rows.rows * rows.cols}, expected_drafts),
+                      compute == DType::kF32 ? 1e-5 : 0.3)
+                << "drafts, " << name_of(compute) << " tp " << tp << " cp " << cp;
         }
     }
 }

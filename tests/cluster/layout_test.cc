@@ -91,7 +91,9 @@ double kv_bytes(const LoadedConfig& loaded) {
     double tokens = 0;
     for (const auto& golden : goldens()) tokens += static_cast<double>(golden.prompt.size());
     const double value = loaded.config.model.dtype == ComputeDtype::kFloat32 ? 4 : 2;
-    return tokens * loaded.model.num_hidden_layers *
+    const int num_layers =
+        loaded.model.num_hidden_layers + (loaded.config.settings.enable_mtp ? 1 : 0);
+    return tokens * num_layers *
            (loaded.model.kv_lora_rank + loaded.model.qk_rope_head_dim) * value;
 }
 

@@ -200,21 +200,41 @@ PlainModel::Rows PlainModel::experts(const Rows& x, const std::string& prefix) {
     return y;
 }
 
-std::vector<float> PlainModel::logits(const std::vector<int32_t>& tokens) {
+PlainModel::Rows PlainModel::embed(const std::vector<int32_t>& tokens) {
     const Rows embedding =
         matrix("model.embed_tokens", config_.vocab_size, config_.hidden_size, TensorKind::kPlain);
     Rows x;
     for (int32_t token : tokens) x.push_back(embedding[token]);
-    for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
-        const std::string prefix = fmt::format("model.layers.{}.", layer);
-        add(x, attention(norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn."));
-        const Rows h = norm(x, prefix + "post_attention_layernorm.weight");
-        add(x, layer_is_moe(config_, layer)
-                   ? experts(h, prefix + "mlp.")
-                   : mlp(h, prefix + "mlp.", config_.intermediate_size));
-    }
-    const Rows y = linear(norm(x, "model.norm.weight"),
-                          config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
+    return x;
+}
+
+void PlainModel::layer(Rows& x, int layer) {
+    const std::string prefix = fmt::format("model.layers.{}.", layer);
+    add(x, attention(norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn."));
+    const Rows h = norm(x, prefix + "post_attention_layernorm.weight");
+    add(x, layer_is_moe(config_, layer) ? experts(h, prefix + "mlp.")
+                                        : mlp(h, prefix + "mlp.", config_.intermediate_size));
+}
+
+PlainModel::Rows PlainModel::hidden(const std::vector<int32_t>& tokens) {
+    Rows x = embed(tokens);
+    for (int i = 0; i < config_.num_hidden_layers; ++i) layer(x, i);
+    return norm(x, "model.norm.weight");
+}
+
+PlainModel::Rows PlainModel::mtp_hidden(const std::vector<int32_t>& tokens, const Rows& h) {
+    const std::string prefix = fmt::format("model.layers.{}.", config_.num_hidden_layers);
+    Rows joined = norm(embed(tokens), prefix + "enorm.weight");
+    const Rows before = norm(h, prefix + "hnorm.weight");
+    for (size_t j = 0; j < joined.size(); ++j)
+        joined[j].insert(joined[j].end(), before[j].begin(), before[j].end());
+    Rows x = linear(joined, prefix + "eh_proj", config_.hidden_size, TensorKind::kPlain);
+    layer(x, config_.num_hidden_layers);
+    return norm(x, prefix + "shared_head.norm.weight");
+}
+
+std::vector<float> PlainModel::logits(const Rows& hidden) {
+    const Rows y = linear(hidden, config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
                           config_.vocab_size, TensorKind::kPlain);
     std::vector<float> flat;
     for (const auto& row : y) flat.insert(flat.end(), row.begin(), row.end());

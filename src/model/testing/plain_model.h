@@ -16,12 +16,17 @@ class PlainModel {
     PlainModel(const ModelConfig& config, TensorSource& source)
         : config_(config), source_(source) {}
 
-    // Logits of every position: [tokens, vocab_size].
-    std::vector<float> logits(const std::vector<int32_t>& tokens);
+    using Rows = std::vector<std::vector<double>>;  // [tokens][hidden_size]
+
+    // After the final norm, of every position.
+    Rows hidden(const std::vector<int32_t>& tokens);
+    // The MTP layer's after shared_head.norm; h[j] is the hidden row that slot j is given.
+    Rows mtp_hidden(const std::vector<int32_t>& tokens, const Rows& h);
+    // What the LM head makes of them: [rows, vocab_size].
+    std::vector<float> logits(const Rows& hidden);
+    std::vector<float> logits(const std::vector<int32_t>& tokens) { return logits(hidden(tokens)); }
 
   private:
-    using Rows = std::vector<std::vector<double>>;
-
     std::vector<double> vector(const std::string& name, int64_t size);
     Rows matrix(const std::string& module, int64_t rows, int64_t cols, TensorKind kind);
     Rows linear(const Rows& x, const std::string& module, int64_t rows,
@@ -31,6 +36,8 @@ class PlainModel {
     Rows attention(const Rows& x, const std::string& prefix);
     Rows mlp(const Rows& x, const std::string& prefix, int64_t inner);
     Rows experts(const Rows& x, const std::string& prefix);
+    Rows embed(const std::vector<int32_t>& tokens);
+    void layer(Rows& x, int layer);
 
     const ModelConfig& config_;
     TensorSource& source_;

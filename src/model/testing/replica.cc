@@ -56,15 +56,19 @@ Status TestReplica::load_weights(Stream& stream) {
     for (int tp = 0; tp < options_.tp_size; ++tp) {
         auto weights = load_attention_weights(
             model_.config,
-            {.tp = tp, .tp_size = options_.tp_size, .can_expand = options_.expand}, *model_.store,
-            stream);
+            {.tp = tp,
+             .tp_size = options_.tp_size,
+             .with_mtp = options_.mtp,
+             .can_expand = options_.expand},
+            *model_.store, stream);
         if (!weights) return weights.error();
         weights_.push_back(std::make_unique<AttentionWeights>(*std::move(weights)));
     }
     for (int ep = 0; ep < options_.ep_size; ++ep) {
         const auto [begin, end] = experts_of(ep, options_.ep_size, model_.config.n_routed_experts);
         auto experts = load_routed_experts(
-            model_.config, {.expert_begin = begin, .expert_end = end}, *model_.store, stream);
+            model_.config, {.expert_begin = begin, .expert_end = end, .with_mtp = options_.mtp},
+            *model_.store, stream);
         if (!experts) return experts.error();
         expert_ranks_.push_back(std::make_unique<RoutedExperts>(*std::move(experts)));
     }
@@ -77,7 +81,7 @@ Status TestReplica::make_ranks() {
     const int64_t blocks = options_.max_positions / options_.page_size / options_.cp_size + 64;
     for (int cp = 0; cp < options_.cp_size; ++cp) {
         pools_.push_back(std::make_unique<KvPool>(KvPoolShape{
-            .num_layers = config.num_hidden_layers,
+            .num_layers = config.num_hidden_layers + (options_.mtp ? 1 : 0),
             .num_blocks = blocks,
             .page_size = options_.page_size,
             .width = config.latent_dim(),
@@ -134,42 +138,95 @@ void TestReplica::reserve_blocks(Sequence& sequence, int64_t positions) {
     sequence.block_tables.assign(sequence.blocks.begin(), sequence.blocks.end());
 }
 
+void TestReplica::add_rows(Rows& rows, const Part& part, std::span<const int32_t> tokens) {
+    Sequence& sequence = sequences_[part.sequence];
+    reserve_blocks(sequence, part.first_position + part.num_rows);
+    rows.slices.push_back(
+        {part.first_row, part.num_rows, part.first_position, sequence.block_tables});
+    rows.tokens.insert(rows.tokens.end(), tokens.begin(), tokens.end());
+    for (int64_t i = part.all_logits ? 0 : part.num_rows - 1; i < part.num_rows; ++i)
+        rows.logits_rows.push_back(static_cast<int32_t>(part.first_row + i));
+}
+
+void TestReplica::cut(Rows& rows, const std::vector<int64_t>& cuts) const {
+    for (int64_t row : cuts) {
+        if (row > rows.microbatch_begin.back() && row < static_cast<int64_t>(rows.tokens.size()))
+            rows.microbatch_begin.push_back(row);
+    }
+}
+
+StepInput TestReplica::input_of(const Rows& rows) {
+    return {.tokens = rows.tokens,
+            .sequences = rows.slices,
+            .microbatch_begin = rows.microbatch_begin,
+            .phase = Phase::kPrefill,
+            .logits_rows = rows.logits_rows};
+}
+
 Status TestReplica::step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts) {
-    std::vector<int32_t> tokens, logits_rows;
-    std::vector<SequenceSlice> slices;
+    Rows rows;
+    last_parts_.clear();
     for (const StepPart& part : parts) {
-        Sequence& sequence = sequences_[part.sequence];
-        const int64_t begin = sequence.num_computed, end = begin + part.num_tokens;
-        CHECK(end <= static_cast<int64_t>(sequence.tokens.size()));
-        reserve_blocks(sequence, end);
-        const auto first_row = static_cast<int64_t>(tokens.size());
-        slices.push_back({first_row, part.num_tokens, begin, sequence.block_tables});
-        for (int64_t i = begin; i < end; ++i) {
-            if (part.all_logits || i + 1 == end)
-                logits_rows.push_back(static_cast<int32_t>(tokens.size()));
-            tokens.push_back(sequence.tokens[i]);
-        }
+        const Sequence& sequence = sequences_[part.sequence];
+        CHECK(sequence.num_computed + part.num_tokens <= std::ssize(sequence.tokens));
+        last_parts_.push_back({part.sequence, std::ssize(rows.tokens), part.num_tokens,
+                               sequence.num_computed, part.all_logits});
+        add_rows(rows, last_parts_.back(),
+                 std::span(sequence.tokens).subspan(sequence.num_computed, part.num_tokens));
     }
-    std::vector<int64_t> microbatch_begin = {0};
-    for (int64_t cut : cuts) {
-        if (cut > microbatch_begin.back() && cut < static_cast<int64_t>(tokens.size()))
-            microbatch_begin.push_back(cut);
-    }
-    RETURN_IF_ERROR(run_ranks({.tokens = tokens,
-                               .sequences = slices,
-                               .microbatch_begin = microbatch_begin,
-                               .phase = Phase::kPrefill,
-                               .logits_rows = logits_rows}));
+    cut(rows, cuts);
+    RETURN_IF_ERROR(run_ranks([input = input_of(rows)](AttentionRank& rank, LayerObserver* observer) {
+        return rank.forward(input, observer);
+    }));
     for (const StepPart& part : parts) sequences_[part.sequence].num_computed += part.num_tokens;
     return {};
 }
 
-Status TestReplica::run_ranks(const StepInput& input) {
+Status TestReplica::draft(const std::vector<int64_t>& cuts) {
+    Rows rows;
+    std::vector<int32_t> hidden_of;
+    const ConstView hidden = ranks_[0]->hidden_rows();
+    Tensor kept(hidden.dtype, std::ssize(last_parts_), hidden.cols);
+    for (size_t i = 0; i < last_parts_.size(); ++i) {
+        const Part& part = last_parts_[i];
+        Sequence& sequence = sequences_[part.sequence];
+        add_rows(rows, part,
+                 std::span(sequence.tokens).subspan(part.first_position, part.num_rows));
+        const auto index = static_cast<int32_t>(i);
+        hidden_of.push_back(sequence.last_hidden.empty() ? kNoHidden : given_hidden_row(index));
+        std::copy(sequence.last_hidden.begin(), sequence.last_hidden.end(), kept.view().row(index));
+        for (int64_t row = 1; row < part.num_rows; ++row)
+            hidden_of.push_back(static_cast<int32_t>(part.first_row + row - 1));
+        const std::byte* last = hidden.row(part.first_row + part.num_rows - 1);
+        sequence.last_hidden.assign(last, last + hidden.cols * size_of(hidden.dtype));
+    }
+    cut(rows, cuts);
+    return run_ranks([&](AttentionRank& rank, LayerObserver* observer) {
+        return rank.draft({input_of(rows), hidden_of, kept.view()}, observer);
+    });
+}
+
+Status TestReplica::draft_on(const std::vector<int32_t>& tokens) {
+    CHECK(tokens.size() == last_parts_.size());
+    Rows rows;
+    std::vector<int32_t> hidden_of;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        Part& part = last_parts_[i];
+        hidden_of.push_back(static_cast<int32_t>(part.first_row + part.num_rows - 1));
+        part = {part.sequence, static_cast<int64_t>(i), 1, part.first_position + part.num_rows};
+        add_rows(rows, part, {&tokens[i], 1});
+    }
+    return run_ranks([&](AttentionRank& rank, LayerObserver* observer) {
+        return rank.draft({input_of(rows), hidden_of, {}}, observer);
+    });
+}
+
+Status TestReplica::run_ranks(const std::function<Status(AttentionRank&, LayerObserver*)>& pass) {
     std::vector<Status> results(ranks_.size());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < ranks_.size(); ++i)
-        threads.emplace_back([&, i] { results[i] = ranks_[i]->forward(input, observers_[i]); });
-    results[0] = ranks_[0]->forward(input, observers_[0]);
+        threads.emplace_back([&, i] { results[i] = pass(*ranks_[i], observers_[i]); });
+    results[0] = pass(*ranks_[0], observers_[0]);
     for (std::thread& thread : threads) thread.join();
     for (Status& result : results) RETURN_IF_ERROR(std::move(result));
     return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ struct ReplicaOptions {
     int page_size = 64;
     int64_t max_rows = 512;
     int64_t tile_rows = 256;
+    bool mtp = false;     // with the MTP layer
     bool expand = false;  // prefill that is not absorbed, where it is cheaper
     int64_t max_positions = 8192;  // of all sequences together
     int64_t max_logits_rows = 512;
@@ -63,6 +65,13 @@ class TestReplica {
 
     // Computes the next tokens of each part. cuts: rows where a further microbatch begins.
     Status step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts = {});
+    // The MTP layer's slots of the rows of the last step(), with that step's hidden rows: of the row
+    // before, or, where that was in an earlier step, what was kept of it. Logits as step() made them.
+    Status draft(const std::vector<int64_t>& cuts = {});
+    // After draft(), any number of times: one more slot behind each part's last, for the token that it
+    // was drafted to be, with the MTP layer's own hidden row. Logits of each.
+    Status draft_on(const std::vector<int32_t>& tokens);
+
     // Prefill of all that is left of the sequence in chunks of at most `chunk` rows. The logits of all
     // computed rows are appended to `logits` [rows · vocab].
     Status prefill(int sequence, int64_t chunk, bool all_logits, std::vector<float>& logits,
@@ -79,11 +88,26 @@ class TestReplica {
     void set_observer(int index, LayerObserver* observer) { observers_[index] = observer; }
 
   private:
+    // A part of a pass through the model or the MTP layer.
+    struct Part {
+        int sequence = 0;
+        int64_t first_row = 0;
+        int64_t num_rows = 0;
+        int64_t first_position = 0;
+        bool all_logits = false;
+    };
+    // What a StepInput points to.
+    struct Rows {
+        std::vector<int32_t> tokens, logits_rows;
+        std::vector<SequenceSlice> slices;
+        std::vector<int64_t> microbatch_begin = {0};
+    };
     struct Sequence {
         std::vector<int32_t> tokens;
         int64_t num_computed = 0;
         std::vector<std::vector<int32_t>> blocks;            // [cp]
         std::vector<std::span<const int32_t>> block_tables;  // [cp]
+        std::vector<std::byte> last_hidden;  // of the last position that draft() has seen
     };
 
     TestReplica(TestModel& model, const ReplicaOptions& options)
@@ -91,7 +115,10 @@ class TestReplica {
     Status load_weights(Stream& stream);
     Status make_ranks();
     void reserve_blocks(Sequence& sequence, int64_t positions);
-    Status run_ranks(const StepInput& input);
+    void add_rows(Rows& rows, const Part& part, std::span<const int32_t> tokens);
+    void cut(Rows& rows, const std::vector<int64_t>& cuts) const;
+    static StepInput input_of(const Rows& rows);
+    Status run_ranks(const std::function<Status(AttentionRank&, LayerObserver*)>& pass);
 
     TestModel& model_;
     ReplicaOptions options_;
@@ -105,6 +132,7 @@ class TestReplica {
     std::vector<std::unique_ptr<AttentionRank>> ranks_;
     std::vector<LayerObserver*> observers_;
     std::vector<Sequence> sequences_;
+    std::vector<Part> last_parts_;     // of the last pass
     std::vector<int32_t> next_block_;  // [cp]
 };
 
