@@ -223,7 +223,10 @@ TEST(Mtp, WrongInputsAreErrors) {
         {"given_hidden is bfloat16 of 512 columns, expected bfloat16 of 256", {0, 1}, wide.view()},
         {"given_hidden is float32 of 256 columns", {0, 1}, exact.view()},
     };
-    const StepInput step{.tokens = tokens, .sequences = slices, .microbatch_begin = begins};
+    const StepInput step{.tokens = tokens,
+                         .sequences = slices,
+                         .microbatch_begin = begins,
+                         .logits_rows = {}};
     for (const Case& c : cases) {
         const Status status = replica->rank(0).draft({step, c.hidden_of, c.given}, nullptr);
         ASSERT_FALSE(status.ok()) << c.message;
