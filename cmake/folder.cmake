@@ -4,9 +4,18 @@
 # EXTRA_DIRS below it) become the static library aerie_<name>, all its *_test.cc files the test
 # binary <name>_test. Folder dependencies are named aerie_<folder>.
 
-add_library(aerie_gtest_pch STATIC ${CMAKE_SOURCE_DIR}/cmake/gtest_pch.cc)
-target_precompile_headers(aerie_gtest_pch PRIVATE <gtest/gtest.h> <gmock/gmock.h>)
-target_link_libraries(aerie_gtest_pch PUBLIC GTest::gtest GTest::gmock)
+# What most files include, read once: more than half of the time that a file takes to compile. Files
+# still include what they use.
+set(often_included <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint>
+    <cstring> <deque> <functional> <map> <memory> <mutex> <optional> <set> <span> <string>
+    <string_view> <thread> <unordered_map> <utility> <variant> <vector> <fmt/core.h>)
+add_library(aerie_pch STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
+target_precompile_headers(aerie_pch PRIVATE ${often_included})
+target_link_libraries(aerie_pch PUBLIC Threads::Threads fmt::fmt)
+
+add_library(aerie_gtest_pch STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
+target_precompile_headers(aerie_gtest_pch PRIVATE ${often_included} <gtest/gtest.h> <gmock/gmock.h>)
+target_link_libraries(aerie_gtest_pch PUBLIC GTest::gtest GTest::gmock Threads::Threads fmt::fmt)
 
 function(aerie_folder name)
   cmake_parse_arguments(arg "" "TEST_LABEL" "DEPS;TEST_DEPS;EXTRA_DIRS" ${ARGN})
@@ -21,6 +30,7 @@ function(aerie_folder name)
 
   if(sources)
     add_library(aerie_${name} STATIC ${sources})
+    target_precompile_headers(aerie_${name} REUSE_FROM aerie_pch)
     target_include_directories(aerie_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(aerie_${name} PUBLIC ${arg_DEPS})
   else()

@@ -1,1 +1,0 @@
-// Holds the precompiled GoogleTest headers that every test binary shares.
