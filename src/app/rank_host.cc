@@ -12,6 +12,9 @@
 namespace aerie {
 namespace {
 
+// Rows of a decode step that take as long to compute as the weights take to read (DraftCost).
+constexpr double kFreeRowsOnCpu = 5;
+
 transfer::Pool transfer_pool(KvPool& pool, const std::string& key) {
     transfer::Pool out;
     out.base = pool.layer(0);
@@ -215,6 +218,10 @@ Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& 
                        .num_ids = options_.num_token_ids,
                        .eos_ids = options.scheduler.eos_ids};
     options.microbatches = config().ae_separation.microbatches.value_or(0);
+    options.drafting = {.enabled = config().settings.enable_mtp,
+                        .num_steps = options.scheduler.num_drafts,
+                        .cost = {.free_rows = kFreeRowsOnCpu,
+                                 .layer_share = 1.0 / model().num_hidden_layers}};
     options.metrics = metrics;
     options.publish = [this](std::vector<TokenOut> tokens) { options_.tokens->emit(std::move(tokens)); };
     options.flushed = [this](uint64_t query, const std::string& why) {

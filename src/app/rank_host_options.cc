@@ -41,15 +41,17 @@ int64_t RankHost::tile_rows() const { return deterministic() ? 256 : 1024; }
 // Rows of the largest step that the scheduler may plan, or of a draft after it.
 int RankHost::step_rows_max(const AttentionReplica& replica) const {
     const schedule::SchedulerOptions options = scheduler_options(replica);
-    const int rows_each = with_mtp() ? 1 + config().settings.mtp_num_steps : 1;
-    const int decode_rows = options.max_running_requests * rows_each;
+    // A decode step's rows: those that drafts add, and, in its first MTP pass, one more for the token
+    // that the prompt gave.
+    const int decode_rows = options.max_running_requests * (1 + options.num_drafts);
+    const int begun_rows = config().settings.enable_mtp ? options.max_running_requests : 0;
     if (replica.role == Role::kDecode)  // the tail of a prompt may be computed here
-        return std::max(decode_rows, options.chunked_prefill_size);
+        return std::max(decode_rows, options.chunked_prefill_size) + begun_rows;
     const int context = *config().settings.context_length;
     const int prefill_rows = options.chunked_prefill_size > 0
                                  ? options.chunked_prefill_size
                                  : std::max(options.max_prefill_tokens, context);
-    return std::max(decode_rows, prefill_rows);
+    return std::max(decode_rows, prefill_rows) + begun_rows;
 }
 
 // Rows of the largest dispatch: a rank's share of a step in one microbatch.
@@ -87,6 +89,8 @@ schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& r
     options.max_running_requests = sizing.max_running_requests;
     options.chunked_prefill_size = config().settings.chunked_prefill_size;
     options.mixed_chunks = config().settings.enable_mixed_chunk;
+    if (config().settings.enable_mtp && replica.role != Role::kPrefill)
+        options.num_drafts = config().settings.mtp_num_steps;
     options.prefix_cache = !config().settings.disable_radix_cache;
     options.policy = {
         .policy = policy_of(config().settings.schedule_policy),

@@ -100,9 +100,6 @@ void check_features(Config& config, CheckContext& c) {
         c.fail("bad value: {}: an FP8 exchange is not built; expected auto",
                c.say("ae_separation", "exchange_dtype"));
     }
-    if (s.enable_mtp) {
-        c.warn("{}: drafting is not built; one token a step is computed", c.say("", "enable_mtp"));
-    }
     if (ae.kv_transfer == KvTransfer::kActive && c.sources.given("ae_separation", "kv_lease_s")) {
         c.warn("{}: with {} nothing is leased; it plays no part", c.say("ae_separation", "kv_lease_s"),
                c.say("ae_separation", "kv_transfer"));

@@ -170,7 +170,8 @@ class DecodeHandoff final : public KvHandoff {
                 hash_kv(pools_, sequence->blocks, static_cast<int>(sequence->tokens.size()));
             event.first.kv_hashes.insert(event.first.kv_hashes.end(), hashes.begin(), hashes.end());
         }
-        auto started = scheduler_.start_decode(event.id, event.first.tokens.front(), event.first.cached_tokens);
+        auto started = scheduler_.start_decode(event.id, event.first.tokens.front(), event.first.cached_tokens,
+                                               std::move(event.first.mtp_hidden));
         side_->acknowledge(event.id);
         known->second.offered = false;
         if (!started) return fail(event.id, started.message());

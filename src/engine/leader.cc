@@ -10,9 +10,11 @@ namespace {
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 
-// Rows that a microbatch has at least where their number is given, and where it is chosen.
-constexpr int kMinRowsGiven = 2;
-constexpr int kMinRowsChosen = 4;
+// Of the positions that it computes, those that hold drafts.
+int drafts_in(const schedule::PlanEntry& entry) {
+    const auto known = static_cast<int>(entry.sequence->tokens.size());
+    return std::max(entry.first + entry.num_tokens - known, 0);
+}
 
 // A client may hear of its last token before the other side has let go of the request's blocks.
 constexpr double kFlushLimitSeconds = 1;
@@ -21,7 +23,8 @@ constexpr double kFlushLimitSeconds = 1;
 
 Leader::Leader(LeaderOptions options, Team& team)
     : options_(std::move(options)), team_(team), scheduler_(options_.scheduler),
-      sampler_(options_.sampler), rows_(options_.scheduler.kv.cp) {
+      sampler_(options_.sampler), rows_(options_.scheduler.kv.cp),
+      drafting_(options_.drafting, options_.scheduler.kv.cp, options_.microbatches, team, sampler_) {
     last_round_ns_ = now_ns();
     options_.metrics.max_total_num_tokens.set(static_cast<double>(scheduler_.kv().capacity()));
     options_.metrics.kv_available_tokens.set(static_cast<double>(scheduler_.kv().capacity()));
@@ -40,11 +43,15 @@ void Leader::run() {
             wait(news);
             continue;
         }
-        if (Status ran = run_step(plan); !ran) {
-            fail(plan, ran.message());
-            continue;
+        Status ran = run_step(plan);
+        if (ran) {
+            sample(plan);
+            ran = draft(plan);
         }
-        publish(sample(plan));
+        if (ran)
+            publish(end_step(plan));
+        else
+            fail(plan, ran.message());
     }
 }
 
@@ -129,9 +136,8 @@ Status Leader::run_step(const schedule::Plan& plan) {
     for (const auto& entry : plan.prefill) add_rows(entry);
     for (const auto& entry : plan.decode) add_rows(entry);
     logits_begin_.push_back(rows_.num_logits_rows());
-    const int microbatches = choose_microbatches();
-    rows_.cut_microbatches(microbatches);
-    options_.metrics.microbatches.set(microbatches);
+    rows_.cut_microbatches(options_.microbatches);
+    options_.metrics.microbatches.set(rows_.num_microbatches());
     if (!plan.prefill.empty()) log_prefill(plan);
     const Phase phase = plan.prefill.empty() ? Phase::kDecode : Phase::kPrefill;
     return team_.forward(rows_.input(phase),
@@ -140,75 +146,130 @@ Status Leader::run_step(const schedule::Plan& plan) {
 
 void Leader::add_rows(const schedule::PlanEntry& entry) {
     const schedule::Sequence& sequence = *entry.sequence;
-    const int first_row = rows_.add_sequence(
-        std::span(sequence.tokens).subspan(entry.first, entry.num_tokens), entry.first,
-        sequence.blocks);
+    const int num_drafts = drafts_in(entry);
+    auto tokens = std::span(sequence.tokens).subspan(entry.first, entry.num_tokens - num_drafts);
+    if (num_drafts > 0) {
+        row_tokens_.assign(tokens.begin(), tokens.end());
+        row_tokens_.insert(row_tokens_.end(), sequence.drafts.begin(),
+                           sequence.drafts.begin() + num_drafts);
+        tokens = row_tokens_;
+    }
+    const int first_row = rows_.add_sequence(tokens, entry.first, sequence.blocks);
     logits_begin_.push_back(rows_.num_logits_rows());
+    // For hashes all rows count, but after a retraction all except the last have been told before.
+    const int known = entry.num_tokens - num_drafts;
+    int first_logits = entry.sample ? known - 1 : entry.num_tokens;
     if (sequence.hash_logits) {
-        // After a retraction all but the last position have been told before.
         const int told = sequence.num_output() > 0 ? static_cast<int>(sequence.tokens.size()) - 1 : 0;
-        for (int i = std::max(0, told - entry.first); i < entry.num_tokens; ++i) {
-            rows_.add_logits_row(first_row + i);
+        first_logits = std::min(first_logits, std::max(0, told - entry.first));
+    }
+    for (int i = first_logits; i < entry.num_tokens; ++i) rows_.add_logits_row(first_row + i);
+}
+
+// Draws the tokens of the step's rows; the scheduler is told in end_step().
+void Leader::sample(const schedule::Plan& plan) {
+    advances_.clear();
+    sampled_.clear();
+    sampled_.reserve(rows_.num_logits_rows());  // the advances point into it
+    ends_.assign(plan.prefill.size() + plan.decode.size(), false);
+    int index = 0;
+    for (const auto& entry : plan.prefill) sample_entry(entry, index++);
+    for (const auto& entry : plan.decode) sample_entry(entry, index++);
+}
+
+void Leader::sample_entry(const schedule::PlanEntry& entry, int index) {
+    schedule::Sequence& sequence = *entry.sequence;
+    if (sequence.state == schedule::State::kEnded) return;  // aborted since
+    const int begin = logits_begin_[index], end = logits_begin_[index + 1];
+    const int num_drafts = drafts_in(entry);
+    const size_t first = sampled_.size();
+    int num_gained = 0;
+    if (entry.sample) {
+        num_gained = check_drafts(entry, end - 1 - num_drafts);
+        if (num_gained == 0) return;
+        advances_.push_back({&sequence, std::span(sampled_).subspan(first)});
+        ends_[index] = scheduler_.judge(sequence, num_gained, sampled_.back()) != FinishReason::kNone;
+        if (entry.first >= sequence.prefill_end) {
+            ++num_decoded_;
+            num_gained_ += num_gained;
+            num_drafted_ += num_drafts;
+            num_accepted_ += num_gained - 1;
+            if (!ends_[index]) sequence.draft_length.checked(num_drafts, num_gained - 1);
         }
     }
-    const int last_row = first_row + entry.num_tokens - 1;
-    if (entry.sample && rows_.last_logits_row() != last_row) rows_.add_logits_row(last_row);
+    if (sequence.hash_logits) {
+        const ConstView logits = team_.logits();
+        auto& hashes = hashes_[sequence.id];
+        for (int row = begin; row < end - 1 - num_drafts + std::max(num_gained, 1); ++row) {
+            hashes.push_back(sample::hash_logits(logits.row_as<float>(row), static_cast<int>(logits.cols)));
+        }
+    }
 }
 
-// As many as are asked for, else two: then attention and experts work at the same time. Each keeps a
-// few rows, so that cutting a step pays.
-int Leader::choose_microbatches() const {
-    const bool given = options_.microbatches > 0;
-    const int most = given ? options_.microbatches : 2;
-    return std::clamp(rows_.num_rows() / (given ? kMinRowsGiven : kMinRowsChosen), 1, most);
+// Draws the token behind `row`, of the logits, and behind each draft that was what was drawn before
+// it, each with the random numbers of its own position: what would have been drawn one a step.
+// Returns how many; 0: the request has failed.
+int Leader::check_drafts(const schedule::PlanEntry& entry, int row) {
+    const schedule::Sequence& sequence = *entry.sequence;
+    const int num_drafts = drafts_in(entry);
+    const ConstView logits = team_.logits();
+    std::span<const int32_t> output = std::span(sequence.tokens).subspan(sequence.num_prompt);
+    if (num_drafts > 0) history_.assign(output.begin(), output.end());
+    for (int i = 0;; ++i) {
+        const float* of_row = logits.row_as<float>(row + i);
+        const auto token = sampler_.sample(of_row, sequence.sampling, output,
+                                           static_cast<int64_t>(sequence.tokens.size()) + i);
+        if (!token) {
+            handoff_->fail(sequence.id, token.message());
+            return 0;
+        }
+        if (sequence.sampling.num_top_logprobs >= 0) {
+            logprobs_[sequence.id].push_back(sampler_.logprobs(of_row, sequence.sampling, *token));
+        }
+        sampled_.push_back(*token);
+        const int num_gained = i + 1;
+        if (i == num_drafts || *token != sequence.drafts[i] ||
+            scheduler_.judge(sequence, num_gained, *token) != FinishReason::kNone) {
+            return num_gained;
+        }
+        history_.push_back(*token);
+        output = history_;
+    }
 }
 
-std::vector<TokenOut> Leader::sample(const schedule::Plan& plan) {
-    std::vector<schedule::Advance> advances;
-    sampled_.assign(plan.prefill.size() + plan.decode.size(), 0);
-    int index = 0;
-    for (const auto& entry : plan.prefill) sample_entry(entry, index++, advances);
-    for (const auto& entry : plan.decode) sample_entry(entry, index++, advances);
-    std::vector<TokenOut> out = scheduler_.on_result(plan, advances);
+Status Leader::draft(const schedule::Plan& plan) {
+    if (!options_.drafting.enabled) return {};
+    int first_row = 0, index = 0;
+    size_t next = 0;
+    for (const auto* entries : {&plan.prefill, &plan.decode}) {
+        for (const auto& entry : *entries) {
+            const bool gains = next < advances_.size() && advances_[next].sequence == entry.sequence;
+            drafting_.add(entry, first_row,
+                          gains ? advances_[next++].tokens : std::span<const int32_t>(), ends_[index]);
+            first_row += entry.num_tokens;
+            ++index;
+        }
+    }
+    return drafting_.run(plan.prefill.empty() ? Phase::kDecode : Phase::kPrefill,
+                         [this](int cp_rank, int layer) { handoff_->layer_done(cp_rank, layer); });
+}
+
+std::vector<TokenOut> Leader::end_step(const schedule::Plan& plan) {
+    std::vector<TokenOut> out = scheduler_.on_result(plan, advances_);
     for (TokenOut& token : out) {
         if (const auto hashes = hashes_.find(token.id); hashes != hashes_.end()) {
             token.logits_hashes = std::move(hashes->second);
             hashes_.erase(hashes);
         }
         if (const auto logprobs = logprobs_.find(token.id); logprobs != logprobs_.end()) {
-            token.logprobs.push_back(std::move(logprobs->second));
+            token.logprobs = std::move(logprobs->second);
         }
+        tokens_in_window_ += static_cast<int64_t>(token.tokens.size());
     }
     logprobs_.clear();
-    tokens_in_window_ += static_cast<int64_t>(out.size());
     if (!plan.decode.empty()) log_decode(plan);
     handoff_->sampled(out);
     return out;
-}
-
-void Leader::sample_entry(const schedule::PlanEntry& entry, int index,
-                          std::vector<schedule::Advance>& advances) {
-    schedule::Sequence& sequence = *entry.sequence;
-    if (sequence.state == schedule::State::kEnded) return;  // aborted since
-    const ConstView logits = team_.logits();
-    const int begin = logits_begin_[index], end = logits_begin_[index + 1];
-    if (sequence.hash_logits) {
-        auto& hashes = hashes_[sequence.id];
-        for (int row = begin; row < end; ++row) {
-            hashes.push_back(sample::hash_logits(logits.row_as<float>(row), static_cast<int>(logits.cols)));
-        }
-    }
-    if (!entry.sample) return;
-    auto token = sampler_.sample(logits.row_as<float>(end - 1), sequence.sampling,
-                                 std::span(sequence.tokens).subspan(sequence.num_prompt),
-                                 static_cast<int64_t>(sequence.tokens.size()));
-    if (!token) return handoff_->fail(sequence.id, token.message());
-    if (sequence.sampling.num_top_logprobs >= 0) {
-        logprobs_[sequence.id] =
-            sampler_.logprobs(logits.row_as<float>(end - 1), sequence.sampling, *token);
-    }
-    sampled_[index] = *token;
-    advances.push_back({&sequence, std::span(&sampled_[index], 1)});
 }
 
 // A step that could not be computed ends its requests, nothing else.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/drafting.h"
 #include "engine/handoff.h"
 #include "engine/inbox.h"
 #include "engine/step_rows.h"
@@ -27,6 +28,7 @@ struct LeaderOptions {
     schedule::SchedulerOptions scheduler;
     sample::SamplerOptions sampler;
     int microbatches = 0;  // in flight; 0: chosen by the number of rows
+    DraftingOptions drafting;
     metrics::AttentionMetrics metrics;
     // Where tokens go; does not block.
     std::function<void(std::vector<TokenOut>)> publish;
@@ -58,15 +60,16 @@ class Leader {
     void receive();
     schedule::Plan plan();
     Status run_step(const schedule::Plan& plan);
-    std::vector<TokenOut> sample(const schedule::Plan& plan);
-    void sample_entry(const schedule::PlanEntry& entry, int index,
-                      std::vector<schedule::Advance>& advances);
+    Status draft(const schedule::Plan& plan);
+    void sample(const schedule::Plan& plan);
+    void sample_entry(const schedule::PlanEntry& entry, int index);
+    int check_drafts(const schedule::PlanEntry& entry, int row);
+    std::vector<TokenOut> end_step(const schedule::Plan& plan);
     void fail(const schedule::Plan& plan, const std::string& why);
     void publish(std::vector<TokenOut> tokens);
     void wait(uint64_t seen);
 
     void add_rows(const schedule::PlanEntry& entry);
-    int choose_microbatches() const;
 
     void forget_ended();
     void flush_cache();
@@ -80,23 +83,30 @@ class Leader {
     schedule::Scheduler scheduler_;
     sample::Sampler sampler_;
     StepRows rows_;
+    Drafting drafting_;
     Inbox inbox_;
     std::unique_ptr<KvHandoff> handoff_;  // may wake the inbox until it has ended
     std::atomic<bool> stopping_{false};
     std::atomic<int64_t> last_round_ns_{0};
 
     std::vector<int> logits_begin_;         // [entries + 1] into the step's logits
-    std::vector<int32_t> sampled_;          // [entries]
+    std::vector<int32_t> row_tokens_;       // of one entry with drafts
+    std::vector<int32_t> history_;          // output of one sequence and the step's tokens
+    std::vector<int32_t> sampled_;          // of all entries
+    std::vector<schedule::Advance> advances_;
+    std::vector<bool> ends_;                // [entries] the step's last token ends it
     std::vector<TokenOut> outbox_;          // gained outside of a step
     std::unordered_map<RequestId, TimePoint> arrived_;            // not yet planned
     std::unordered_map<RequestId, std::vector<uint64_t>> hashes_;  // of a prompt not yet whole
-    std::unordered_map<RequestId, TokenLogprobs> logprobs_;        // of the step's tokens
+    std::unordered_map<RequestId, std::vector<TokenLogprobs>> logprobs_;  // of the step's tokens
 
     std::vector<std::pair<FlushCache, TimePoint>> flushes_;  // until when to wait for the last request
 
     uint64_t told_device_hits_ = 0, told_host_hits_ = 0;  // of what the scheduler has counted
     int decode_steps_ = 0;
     int64_t tokens_in_window_ = 0;
+    // Of late: requests that decode steps computed, tokens that these gained, drafts.
+    double num_decoded_ = 0, num_gained_ = 0, num_drafted_ = 0, num_accepted_ = 0;
     TimePoint window_begin_ = Clock::now();
 };
 

@@ -72,6 +72,7 @@ class PrefillHandoff final : public KvHandoff {
             if (sequence->hash_logits) {
                 first.kv_hashes = hash_kv(pools_, sequence->blocks, sequence->prefill_end);
             }
+            first.mtp_hidden = sequence->mtp_hidden;
             side_->done(first.id, first, sequence->blocks);
         }
         out.clear();

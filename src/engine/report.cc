@@ -33,15 +33,19 @@ void Leader::log_prefill(const schedule::Plan& plan) {
 }
 
 void Leader::log_decode(const schedule::Plan& plan) {
+    const double accept_length = num_decoded_ > 0 ? num_gained_ / num_decoded_ : 1;
+    options_.metrics.spec_accept_length.set(accept_length);
+    options_.metrics.spec_accept_rate.set(num_drafted_ > 0 ? num_accepted_ / num_drafted_ : 0);
+    options_.metrics.mtp_num_steps.set(num_decoded_ > 0 ? num_drafted_ / num_decoded_ : 0);
     if (++decode_steps_ % kDecodeLogInterval != 0) return;
+    for (double* sum : {&num_decoded_, &num_gained_, &num_drafted_, &num_accepted_}) *sum /= 2;
     const auto counts = scheduler_.counts();
     const double seconds = seconds_since(window_begin_);
     const double throughput = seconds > 0 ? tokens_in_window_ / seconds : 0;
     options_.metrics.gen_throughput.set(throughput);
-    options_.metrics.spec_accept_length.set(1);  // no drafts: each step gains one token
     log_info("Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, accept len: {:.2f}, "
              "gen throughput (token/s): {:.2f}, #queue-req: {}",
-             plan.decode.size(), counts.used_tokens, usage(counts), 1.0, throughput,
+             plan.decode.size(), counts.used_tokens, usage(counts), accept_length, throughput,
              counts.num_waiting);
     window_begin_ = Clock::now();
     tokens_in_window_ = 0;

@@ -1,6 +1,17 @@
 #include "engine/step_rows.h"
 
+#include <algorithm>
+
+#include "schedule/draft_length.h"
+
 namespace aerie::engine {
+namespace {
+
+// Rows that a microbatch has at least where their number is given, and where it is chosen.
+constexpr int kMinRowsGiven = 2;
+constexpr int kMinRowsChosen = 4;
+
+}  // namespace
 
 void StepRows::clear() {
     tokens_.clear();
@@ -26,9 +37,20 @@ int StepRows::add_sequence(std::span<const int32_t> tokens, int first,
     return row;
 }
 
-void StepRows::cut_microbatches(int count) {
-    microbatch_begin_.clear();
-    for (int m = 0; m < count; ++m) microbatch_begin_.push_back(int64_t{num_rows()} * m / count);
+// With two, attention and experts work at the same time. Each keeps a few rows, so that cutting pays.
+void StepRows::cut_microbatches(int given) {
+    const int most = given > 0 ? given : 2;
+    const int count = std::clamp(num_rows() / (given > 0 ? kMinRowsGiven : kMinRowsChosen), 1, most);
+    microbatch_begin_.assign(1, 0);
+    for (int m = 1; m < count; ++m) {
+        int64_t begin = int64_t{num_rows()} * m / count;
+        const auto after = std::upper_bound(
+            sequences_.begin(), sequences_.end(), begin,
+            [](int64_t row, const model::SequenceSlice& slice) { return row < slice.first_row; });
+        const model::SequenceSlice& cut = *std::prev(after);
+        if (cut.num_rows <= 1 + schedule::kMaxDrafts) begin = cut.first_row;
+        if (begin > microbatch_begin_.back()) microbatch_begin_.push_back(begin);
+    }
 }
 
 model::StepInput StepRows::input(Phase phase) {

@@ -22,8 +22,10 @@ class StepRows {
     int last_logits_row() const { return logits_rows_.empty() ? -1 : logits_rows_.back(); }
     int num_logits_rows() const { return static_cast<int>(logits_rows_.size()); }
     int num_rows() const { return static_cast<int>(tokens_.size()); }
-    // In equal parts.
-    void cut_microbatches(int count);
+    // In equal parts, at most `given` of them, or 0: as many as pay. What a decode step computes of a
+    // request stays in one.
+    void cut_microbatches(int given);
+    int num_microbatches() const { return static_cast<int>(microbatch_begin_.size()); }
 
     // Valid until the next change.
     model::StepInput input(Phase phase);

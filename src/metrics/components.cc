@@ -64,6 +64,7 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
         registry.counter(metric("sglang:num_retracted_requests_total"), labels);
     spec_accept_length = registry.gauge(metric("sglang:spec_accept_length"), labels);
     spec_accept_rate = registry.gauge(metric("sglang:spec_accept_rate"), labels);
+    mtp_num_steps = registry.gauge(metric("sglang:ae_sep_mtp_num_steps"), labels);
     num_decode_prealloc_queue_reqs =
         registry.gauge(metric("sglang:num_decode_prealloc_queue_reqs"), labels);
     num_decode_transfer_queue_reqs =

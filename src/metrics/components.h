@@ -57,6 +57,7 @@ struct AttentionMetrics {
     Counter num_retracted_requests;
     Gauge spec_accept_length;
     Gauge spec_accept_rate;
+    Gauge mtp_num_steps;
     Gauge num_decode_prealloc_queue_reqs;
     Gauge num_decode_transfer_queue_reqs;
     Gauge num_prefill_inflight_queue_reqs;

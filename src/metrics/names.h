@@ -115,6 +115,8 @@ inline constexpr Metric kMetrics[] = {
      Merge::kMax},
     {"sglang:spec_accept_rate", Type::kGauge, kReplica,
      "Part of the drafts that was accepted.", {}, Merge::kMax},
+    {"sglang:ae_sep_mtp_num_steps", Type::kGauge, kReplica,
+     "Mean drafts of a request in a decode step; mtp_num_steps is the most.", {}, Merge::kMax},
     {"sglang:num_decode_prealloc_queue_reqs", Type::kGauge, kReplica,
      "Requests that wait for KV blocks of a decode replica."},
     {"sglang:num_decode_transfer_queue_reqs", Type::kGauge, kReplica,

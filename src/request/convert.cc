@@ -101,6 +101,8 @@ void to_proto(const TokenOut& token, proto::TokenOut& into) {
         }
         fill(*added.mutable_asked(), logprobs.asked);
     }
+    into.set_mtp_hidden(token.mtp_hidden);
+    into.set_num_decode_steps(token.num_decode_steps);
 }
 
 SamplingParams from_proto(const proto::SamplingParams& sampling) {
@@ -153,7 +155,9 @@ TokenOut from_proto(const proto::TokenOut& token) {
             .cached_tokens = token.cached_tokens(),
             .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()},
             .kv_hashes = {token.kv_hashes().begin(), token.kv_hashes().end()},
-            .logprobs = logprobs_of(token)};
+            .logprobs = logprobs_of(token),
+            .mtp_hidden = token.mtp_hidden(),
+            .num_decode_steps = token.num_decode_steps()};
 }
 
 TokenOut aborted(RequestId id, std::string why, ErrorKind kind) {

@@ -75,7 +75,9 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
                              .cached_tokens = 64,
                              .logits_hashes = {0xffffffffffffffff, 1},
                              .kv_hashes = {2, 0xffffffffffffffff},
-                             .logprobs = {{-0.5f, {{3, -0.25f}, {4, -2}}, {-7}}, {-1, {}, {}}}};
+                             .logprobs = {{-0.5f, {{3, -0.25f}, {4, -2}}, {-7}}, {-1, {}, {}}},
+                             .mtp_hidden = std::string("\0row", 4),
+                             .num_decode_steps = 3};
         proto::TokenOut message;
         to_proto(token, message);
         const TokenOut back = from_proto(message);
@@ -90,6 +92,8 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
         EXPECT_EQ(back.logits_hashes, token.logits_hashes);
         EXPECT_EQ(back.kv_hashes, token.kv_hashes);
         EXPECT_EQ(back.logprobs, token.logprobs);
+        EXPECT_EQ(back.mtp_hidden, token.mtp_hidden);
+        EXPECT_EQ(back.num_decode_steps, token.num_decode_steps);
     }
 }
 

@@ -101,6 +101,10 @@ struct TokenOut {
     // prefill has computed it, then one a layer as it has arrived.
     std::vector<uint64_t> kv_hashes;
     std::vector<TokenLogprobs> logprobs = {};  // [tokens], where they are asked for
+    // From prefill to decode, with MTP: the final hidden row of the last position that is computed,
+    // compute type [hidden_size]; drafting goes on from it.
+    std::string mtp_hidden = {};
+    int num_decode_steps = 0;  // that the output took until now; with MTP fewer than its tokens
 };
 
 }  // namespace aerie

@@ -94,8 +94,9 @@ class FakeCache {
 // A replica's steps that are planned and have not ended, oldest first.
 class FakeReplica {
   public:
-    explicit FakeReplica(const cache::KvBlocksOptions& options)
-        : cp_(options.cp), page_size_(options.page_size), cache(options) {}
+    // num_drafts: the most that are drafted for a sequence.
+    explicit FakeReplica(const cache::KvBlocksOptions& options, int num_drafts = 0)
+        : cp_(options.cp), page_size_(options.page_size), num_drafts_(num_drafts), cache(options) {}
 
     size_t num_running() const { return steps_.size(); }
 
@@ -173,6 +174,14 @@ class FakeReplica {
                 cache.write(sequence, known + i, fake_kv(sequence.cache_salt, tokens).back());
         }
         result.advances.push_back({entry.sequence, std::span(result.tokens).subspan(begin)});
+        // What drafting writes must have a block, as far as the sequence may go.
+        if (num_drafts_ == 0) return;
+        const int end = std::min<int>(known + num_drafts + num_drafts_,
+                                      sequence.num_prompt + sequence.output_limit);
+        if (entry.first >= sequence.prefill_end) {
+            ASSERT_GE(static_cast<int>(sequence.blocks.size()) * page_size_, end);
+        }
+        entry.sequence->drafts.assign(mix64(known + 1) % (num_drafts_ + 1), 7);
     }
 
     struct Use {
@@ -191,7 +200,7 @@ class FakeReplica {
         Plan plan;
         std::vector<Use> uses;  // by block
     };
-    int cp_, page_size_;
+    int cp_, page_size_, num_drafts_;
     std::vector<Step> steps_;
   public:
     FakeCache cache;

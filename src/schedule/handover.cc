@@ -99,7 +99,8 @@ std::vector<RequestId> Scheduler::take_offers() {
     return result;
 }
 
-Result<TokenOut> Scheduler::start_decode(RequestId id, int32_t first_token, int num_cached) {
+Result<TokenOut> Scheduler::start_decode(RequestId id, int32_t first_token, int num_cached,
+                                         std::string mtp_hidden) {
     Sequence* sequence = get(id);
     if (!sequence || sequence->state != State::kOffered)
         return error("request {} holds no blocks: it was aborted, or never offered", id);
@@ -111,6 +112,7 @@ Result<TokenOut> Scheduler::start_decode(RequestId id, int32_t first_token, int 
     std::erase(offered_, sequence);
     running_.push_back(sequence);
     keep_prefix(*sequence);
+    sequence->mtp_hidden = std::move(mtp_hidden);
     TokenOut out = gain(*sequence, {&first_token, 1});
     sweep();
     return out;

@@ -26,7 +26,7 @@ class Pair {
           prefill_(prefill_options_),
           decode_(decode_options_),
           prefill_replica_(prefill_options_.kv),
-          decode_replica_(decode_options_.kv) {}
+          decode_replica_(decode_options_.kv, decode_options_.num_drafts) {}
 
     void run();
     uint64_t num_retracted() const { return decode_.counts().num_retracted; }

@@ -9,11 +9,13 @@ namespace aerie::schedule {
 
 // Positions that a decode step computes: the newest token, and drafts of those behind it.
 int Scheduler::decode_width(const Sequence& sequence) const {
-    return 1 + std::min(options_.num_drafts, sequence.num_remaining() - 1);
+    return 1 + std::min(static_cast<int>(sequence.drafts.size()), sequence.num_remaining() - 1);
 }
 
+// Of the step's positions, and of those behind them that drafting writes, as far as they can count.
 int Scheduler::blocks_wanted(const Sequence& sequence) const {
-    return kv_.blocks_for(sequence.num_planned + decode_width(sequence));
+    const int end = sequence.num_planned + decode_width(sequence) + options_.num_drafts;
+    return kv_.blocks_for(std::min(end, sequence.num_prompt + sequence.output_limit));
 }
 
 std::vector<Sequence*> Scheduler::decode_batch() const {
@@ -92,6 +94,8 @@ void Scheduler::retract(Plan& plan, Sequence& sequence) {
     std::erase(running_, &sequence);
     sequence.prefill_end = 0;
     sequence.num_matched = -1;
+    sequence.drafts.clear();
+    sequence.mtp_hidden.clear();
     sequence.retracted = true;
     sequence.announced = false;
     enqueue(sequence);

@@ -132,6 +132,7 @@ std::vector<TokenOut> Scheduler::on_result(const Plan& plan, std::span<const Adv
             if (entry.sequence->state == State::kEnded) continue;
             CHECK(!tokens.empty(), "request {} has no token in step {}", entry.sequence->id,
                   plan.step);
+            entry.sequence->num_decode_steps += entries == &plan.decode;
             gained.push_back(gain(*entry.sequence, tokens));
         }
     }
@@ -141,16 +142,15 @@ std::vector<TokenOut> Scheduler::on_result(const Plan& plan, std::span<const Adv
     return gained;
 }
 
-FinishReason Scheduler::judge(const Sequence& sequence) const {
-    const int32_t token = sequence.tokens.back();
+FinishReason Scheduler::judge(const Sequence& sequence, int num_gained, int32_t token) const {
     const auto in = [token](const std::vector<int32_t>& ids) {
         return std::find(ids.begin(), ids.end(), token) != ids.end();
     };
     if ((!sequence.sampling.ignore_eos && in(options_.eos_ids)) ||
         in(sequence.sampling.stop_token_ids))
         return FinishReason::kStop;
-    return sequence.num_output() >= sequence.output_limit ? FinishReason::kLength
-                                                          : FinishReason::kNone;
+    return sequence.num_output() + num_gained >= sequence.output_limit ? FinishReason::kLength
+                                                                       : FinishReason::kNone;
 }
 
 TokenOut Scheduler::gain(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -159,12 +159,13 @@ TokenOut Scheduler::gain(Sequence& sequence, std::span<const int32_t> tokens) {
     TokenOut out;
     out.id = sequence.id;
     out.position = sequence.num_output();
+    out.num_decode_steps = sequence.num_decode_steps;
     out.cached_tokens = sequence.cached_prompt;
     for (const int32_t token : tokens) {
         sequence.tokens.push_back(token);
         out.tokens.push_back(token);
         if (options_.flavour == Flavour::kPrefill) break;
-        out.finish = judge(sequence);
+        out.finish = judge(sequence, 0, token);
         if (out.finish != FinishReason::kNone) break;
     }
     if (out.finish == FinishReason::kStop) out.matched_token = sequence.tokens.back();

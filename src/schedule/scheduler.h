@@ -54,8 +54,9 @@ struct SchedulerOptions {
     int decode_reserve = 512;  // decode: tokens of growth of each request that offers keep free
     // Tokens that a request may have, where another replica that it may go to holds less; 0: none.
     int64_t max_request_tokens = 0;
-    int num_drafts = 0;  // MTP: positions a decode step computes beside the first. With drafts a
-                         // plan is empty while a step runs, because its gain is not known
+    // MTP: the most that Sequence::drafts holds. Where it is not 0 a plan is empty while a step
+    // runs, because its gain is not known.
+    int num_drafts = 0;
     std::vector<int32_t> eos_ids;
 };
 
@@ -103,8 +104,10 @@ class Scheduler {
     std::vector<RequestId> take_offers();
     // Decode: all KV is there. Returns the first token as what the sequence has gained, perhaps
     // already finished; an error where the id holds no offer (it was aborted). num_cached: of the
-    // prompt's tokens, those that the prefill replica had in its prefix cache.
-    Result<TokenOut> start_decode(RequestId id, int32_t first_token, int num_cached = 0);
+    // prompt's tokens, those that the prefill replica had in its prefix cache. mtp_hidden: as in
+    // Sequence.
+    Result<TokenOut> start_decode(RequestId id, int32_t first_token, int num_cached = 0,
+                                  std::string mtp_hidden = {});
     // Decode: its KV is not to be had: its blocks are free. It keeps its place, to be announced()
     // again. An error where it waits neither for blocks nor for KV.
     Result<Retracted> lost(RequestId id);
@@ -120,6 +123,9 @@ class Scheduler {
 
     // Forgets every cached prefix; false, and nothing is changed, while requests are known.
     bool flush_cache();
+
+    // Whether a sequence ends with its num_gained-th token from now, and why.
+    FinishReason judge(const Sequence& sequence, int num_gained, int32_t token) const;
 
     const Sequence* find(RequestId id) const;  // nullptr: unknown, or ended
     Counts counts() const;                     // O(1)
@@ -167,7 +173,6 @@ class Scheduler {
     void drop_replaced(Sequence& sequence);
 
     TokenOut gain(Sequence& sequence, std::span<const int32_t> tokens);
-    FinishReason judge(const Sequence& sequence) const;
     void enqueue(Sequence& sequence);
     void end(Sequence& sequence);
     void sweep();

@@ -58,7 +58,7 @@ void run_unified(uint64_t seed, Met& met) {
     Random random(seed);
     const SchedulerOptions options = random_options(random, Flavour::kUnified);
     Scheduler scheduler(options);
-    FakeReplica replica(options.kv);
+    FakeReplica replica(options.kv, options.num_drafts);
     const size_t depth = random(1, 3);  // steps that run while the next is planned
     std::map<RequestId, Client> clients;
     const int num_requests = random(1, 12);

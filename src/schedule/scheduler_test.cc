@@ -257,18 +257,56 @@ TEST(Unified, DraftsAdvanceBySeveral) {
     EXPECT_TRUE(scheduler.plan().empty());
     end_step(scheduler, plan);
     plan = scheduler.plan();
-    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 5, 3, true}}));
-    const std::vector<int32_t> two = {8, 9};
-    TokenOut out =
-        scheduler.on_result(plan, std::vector<Advance>{{plan.decode[0].sequence, two}})[0];
-    EXPECT_EQ(out.tokens, two);
-    EXPECT_EQ(out.position, 1);
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 5, 1, true}}));  // nothing is drafted yet
+    Sequence& sequence = *plan.decode[0].sequence;
+    EXPECT_EQ(sequence.blocks.size(), 2u);  // position 5, and 6 and 7 for drafting
+    sequence.drafts = {8, 9};
+    end_step(scheduler, plan);
     plan = scheduler.plan();
-    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 7, 2, true}}));  // only two more may come
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 6, 3, true}}));
+    EXPECT_EQ(sequence.blocks.size(), 3u);  // no more than the 10 tokens it may have
+    const std::vector<int32_t> two = {8, 1};
+    TokenOut out = scheduler.on_result(plan, std::vector<Advance>{{&sequence, two}})[0];
+    EXPECT_EQ(out.tokens, two);
+    EXPECT_EQ(out.position, 2);
+    EXPECT_EQ(out.num_decode_steps, 2);
+    EXPECT_EQ(scheduler.judge(sequence, 1, 2), FinishReason::kStop);
+    EXPECT_EQ(scheduler.judge(sequence, 1, 3), FinishReason::kLength);
+    EXPECT_EQ(scheduler.judge(sequence, 0, 3), FinishReason::kNone);
+    plan = scheduler.plan();
+    EXPECT_EQ(shapes(plan.decode), (Shapes{{1, 8, 1, true}}));  // only one more may come
     const std::vector<int32_t> stop = {2, 9};
-    out = scheduler.on_result(plan, std::vector<Advance>{{plan.decode[0].sequence, stop}})[0];
+    out = scheduler.on_result(plan, std::vector<Advance>{{&sequence, stop}})[0];
     EXPECT_EQ(out.finish, FinishReason::kStop);
     EXPECT_EQ(out.tokens, std::vector<int32_t>{2});
+}
+
+TEST(DraftLength, FollowsWhatIsAcceptedAndComesBack) {
+    DraftLength length;
+    const DraftCost cost{.free_rows = 8, .layer_share = 0.05};
+    EXPECT_EQ(length.next(4, cost, 1), 4);
+    EXPECT_EQ(length.next(2, cost, 1), 2);
+    for (int step = 0; step < 20; ++step) length.checked(2, 1);
+    EXPECT_EQ(length.next(2, cost, 1), 1);
+    for (int step = 0; step < 20; ++step) length.checked(1, 0);
+    EXPECT_EQ(length.next(2, cost, 1), 0);
+    int idle = 0;
+    while (length.next(2, cost, 1) == 0) length.checked(0, 0), ++idle;
+    EXPECT_GT(idle, 2);
+    EXPECT_LT(idle, 50);
+}
+
+TEST(DraftLength, ALargerBatchDraftsLess) {
+    DraftLength length;
+    const DraftCost cost{.free_rows = 8, .layer_share = 0.05};
+    EXPECT_EQ(length.next(4, cost, 1), 4);
+    int last = 4;
+    for (int requests = 1; requests <= 1024; requests *= 2) {
+        const int now = length.next(4, cost, requests);
+        EXPECT_LE(now, last);
+        last = now;
+    }
+    EXPECT_EQ(last, 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "request/request.h"
+#include "schedule/draft_length.h"
 
 namespace aerie::schedule {
 
@@ -49,6 +50,14 @@ struct Sequence {
     // until step `replaced_step` has ended, on a prefill replica as long as `blocks`.
     std::vector<std::pair<int, int32_t>> replaced;  // cp rank, block
     uint64_t replaced_step = 0;
+
+    // MTP. The leader fills in what is drafted while a step ends.
+    std::vector<int32_t> drafts;  // expected behind `tokens`; the next decode step checks them
+    // Compute type [hidden_size]: the final hidden row of the newest computed position, until the MTP
+    // layer has used it; empty: not at hand.
+    std::string mtp_hidden;
+    DraftLength draft_length;
+    int num_decode_steps = 0;
 
     State state = State::kWaiting;
     bool retracted = false;  // comes before those that never ran
