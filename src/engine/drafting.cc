@@ -119,7 +119,7 @@ void Drafting::sample_drafts() {
         history_.assign(sequence.tokens.begin() + sequence.num_prompt, sequence.tokens.end());
         history_.insert(history_.end(), entry.gained.begin(), entry.gained.end());
         history_.insert(history_.end(), sequence.drafts.begin(), sequence.drafts.end());
-        const auto token = sampler_.sample(logits.row_as<float>(static_cast<int64_t>(i)),
+        auto token = sampler_.sample(logits.row_as<float>(static_cast<int64_t>(i)),
                                            sequence.sampling, history_,
                                            sequence.num_prompt + static_cast<int64_t>(history_.size()));
         if (token) sequence.drafts.push_back(*token);

@@ -217,7 +217,7 @@ int Leader::check_drafts(const schedule::PlanEntry& entry, int row) {
     if (num_drafts > 0) history_.assign(output.begin(), output.end());
     for (int i = 0;; ++i) {
         const float* of_row = logits.row_as<float>(row + i);
-        const auto token = sampler_.sample(of_row, sequence.sampling, output,
+        auto token = sampler_.sample(of_row, sequence.sampling, output,
                                            static_cast<int64_t>(sequence.tokens.size()) + i);
         if (!token) {
             handoff_->fail(sequence.id, token.message());

@@ -145,6 +145,7 @@ void Cluster::emit(std::vector<TokenOut> tokens) {
                                   token.logits_hashes.end());
             outcome.kv_hashes.insert(outcome.kv_hashes.end(), token.kv_hashes.begin(),
                                      token.kv_hashes.end());
+            outcome.logprobs.insert(outcome.logprobs.end(), token.logprobs.begin(), token.logprobs.end());
             if (token.finish != FinishReason::kNone) {
                 EXPECT_EQ(outcome.finish, FinishReason::kNone) << token.id << " ends twice";
                 outcome.finish = token.finish;

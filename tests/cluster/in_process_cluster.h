@@ -33,6 +33,7 @@ struct Outcome {
     FinishReason finish = FinishReason::kNone;
     std::string error;
     std::vector<uint64_t> kv_hashes;  // TokenOut::kv_hashes
+    std::vector<TokenLogprobs> logprobs;
     // But for kv_hashes: not everywhere does KV move.
     bool operator==(const Outcome& other) const {
         return std::tie(tokens, hashes, finish, error) ==

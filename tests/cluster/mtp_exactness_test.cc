@@ -1,0 +1,204 @@
+// Drafting changes no token and no bit: with MTP each request gives the tokens, the logprobs and the
+// logits' hashes at every position that it gives without, however it is run. A wrong MTP layer only
+// costs acceptance.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "base/fault.h"
+#include "golden.h"
+#include "in_process_cluster.h"
+
+namespace aerie::cluster_tests {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kNumSampled = 20;
+constexpr int kNumPressed = 60;
+#else
+constexpr int kNumSampled = 200;
+constexpr int kNumPressed = 400;
+#endif
+
+// The goldens, one of them long, and sampled requests with every rule that looks at single tokens.
+std::vector<Request> all_requests() {
+    std::vector<Request> requests;
+    const auto goldens = read_goldens("golden_greedy.json");
+    for (const auto& golden : goldens) {
+        requests.push_back(greedy(golden.prompt, static_cast<int>(golden.output.size()), true));
+    }
+    const auto longer = read_goldens("golden_long.json")[0];
+    requests.push_back(greedy(longer.prompt, static_cast<int>(longer.output.size()), true));
+    for (int i = 0; i < kNumSampled; ++i) {
+        Request request = greedy(goldens[i % goldens.size()].prompt, 1 + i % 24, true);
+        SamplingParams& sampling = request.sampling;
+        sampling.temperature = 0.6 + 0.1 * (i % 5);
+        sampling.seed = 1000 + i;
+        sampling.top_p = i % 2 == 0 ? 1.0 : 0.95;
+        sampling.top_k = i % 3 == 0 ? 40 : -1;
+        sampling.ignore_eos = i % 4 == 0;
+        if (i % 5 == 1) sampling.frequency_penalty = 0.5;
+        if (i % 5 == 2) sampling.repetition_penalty = 1.2;
+        if (i % 5 == 3) sampling.min_new_tokens = 8;
+        if (i % 5 == 4) sampling.stop_token_ids = {goldens[i % goldens.size()].output[3]};
+        if (i % 7 == 0) sampling.logit_bias = {{goldens[i % goldens.size()].output[1], -5}};
+        if (i % 6 == 0) sampling.num_top_logprobs = 2;
+        requests.push_back(std::move(request));
+    }
+    return requests;
+}
+
+struct Way {
+    const char* name;
+    int steps = 2;  // 0: without MTP
+    bool separated = false;
+    const char* more = R"(, "disable_radix_cache": true)";
+    const char* mode = "active";
+    bool alone = false;
+};
+
+ClusterSpec spec_of(const Way& way) {
+    std::string settings = fmt::format(R"({{"page_size": 16{})", way.more);
+    if (way.steps > 0) settings += fmt::format(R"(, "enable_mtp": true, "mtp_num_steps": {})", way.steps);
+    ClusterSpec spec{.toml = way.separated ? three_nodes() : "", .settings = settings + "}", .model = {}};
+    if (way.separated) spec.overrides = {{"kv-transfer", way.mode}};
+    return spec;
+}
+
+// What a request gives; hashes count from the end, since cached positions have none.
+std::vector<size_t> differing(const std::vector<Outcome>& a, const std::vector<Outcome>& b) {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < a.size(); ++i) {
+        const size_t both = std::min(a[i].hashes.size(), b[i].hashes.size());
+        const bool same = a[i].tokens == b[i].tokens && a[i].finish == b[i].finish &&
+                          a[i].logprobs == b[i].logprobs && both >= a[i].tokens.size() &&
+                          std::equal(a[i].hashes.end() - both, a[i].hashes.end(), b[i].hashes.end() - both);
+        if (!same) found.push_back(i);
+    }
+    return found;
+}
+
+double accept_length(Cluster& cluster) { return cluster.metric("sglang:spec_accept_length"); }
+
+TEST(MtpExactness, NoWayOfDraftingChangesABit) {
+    const auto requests = all_requests();
+    std::vector<Outcome> reference;
+    {
+        Cluster plain(spec_of({.name = "plain", .steps = 0}));
+        reference = plain.run(requests);
+        EXPECT_EQ(accept_length(plain), 1);
+    }
+    const Way ways[] = {
+        {.name = "colocated, 1 step", .steps = 1},
+        {.name = "colocated, 2 steps, alone", .alone = true},
+        {.name = "colocated, 3 steps, chunk 16, cached", .steps = 3, .more = R"(, "chunked_prefill_size": 16)"},
+        {.name = "colocated, 4 steps", .steps = 4},
+        {.name = "separated, 2 steps", .separated = true},
+        {.name = "separated, 2 steps, chunk 16", .separated = true,
+         .more = R"(, "chunked_prefill_size": 16, "disable_radix_cache": true)"},
+        {.name = "separated, 4 steps, cached, pulled", .steps = 4, .separated = true, .more = "",
+         .mode = "passive"},
+        {.name = "colocated, 2 steps, retracted",
+         .more = R"(, "disable_radix_cache": true, "max_total_tokens": 640, "schedule_conservativeness": 0.02)"},
+    };
+    for (const Way& way : ways) {
+        Cluster cluster(spec_of(way));
+        const auto outcomes = way.alone ? cluster.run_alone(requests) : cluster.run(requests);
+        EXPECT_THAT(differing(reference, outcomes), testing::IsEmpty()) << way.name;
+        cluster.expect_idle();
+        const bool retracts = std::string(way.name).find("retracted") != std::string::npos;
+        EXPECT_EQ(cluster.metric("sglang:num_retracted_requests_total") > 0, retracts) << way.name;
+        if (way.alone || way.steps == 1) {
+            EXPECT_GT(accept_length(cluster), 1.2) << way.name;
+        }
+    }
+}
+
+TEST(MtpExactness, AWrongLayerCostsAcceptanceAndNoToken) {
+    const auto all = all_requests();
+    const std::vector<Request> requests(all.begin(), all.begin() + 16);
+    for (const bool separated : {false, true}) {
+        std::vector<Outcome> right;
+        double accepted = 0;
+        for (const Fault fault : {Fault::kNone, Fault::kMtpHidden}) {
+            Cluster cluster(spec_of({.name = "fault", .steps = 1, .separated = separated}));
+            planted_fault = static_cast<int>(fault);
+            const auto outcomes = cluster.run_alone(requests);
+            planted_fault = 0;
+            if (fault == Fault::kNone) {
+                right = outcomes;
+                accepted = accept_length(cluster);
+                EXPECT_GT(accepted, 1.5) << separated;
+            } else {
+                EXPECT_THAT(differing(right, outcomes), testing::IsEmpty()) << separated;
+                EXPECT_LT(accept_length(cluster), 0.8 * accepted) << separated;
+            }
+        }
+    }
+}
+
+// What the main layers hold is what is compared: a fault there is seen with drafts, too.
+TEST(MtpExactness, AFaultOfTheMainLayersIsSeen) {
+    const auto all = all_requests();
+    const std::vector<Request> requests(all.begin(), all.begin() + 16);
+    std::vector<Outcome> right;
+    for (const Fault fault : {Fault::kNone, Fault::kExpertDropped, Fault::kRoundingMoved}) {
+        Cluster cluster(spec_of({.name = "fault", .separated = true}));
+        planted_fault = static_cast<int>(fault);
+        const auto outcomes = cluster.run(requests);
+        planted_fault = 0;
+        if (fault == Fault::kNone) right = outcomes;
+        else EXPECT_FALSE(differing(right, outcomes).empty()) << static_cast<int>(fault);
+    }
+}
+
+class MtpTransferPressure : public testing::TestWithParam<const char*> {};
+
+TEST_P(MtpTransferPressure, PoolsForSixBearCancelsAndRetractions) {
+    const auto goldens = read_goldens("golden_greedy.json");
+    std::vector<Request> kinds;
+    for (const auto& golden : goldens) {
+        kinds.push_back(greedy(golden.prompt, 24));
+        kinds.push_back(greedy(golden.prompt, 500));
+        kinds.back().sampling.stop_token_ids = {golden.output[5]};
+    }
+    std::vector<Outcome> answers;
+    {
+        Cluster roomy(spec_of({.name = "roomy", .steps = 0}));
+        answers = roomy.run(kinds);
+    }
+    Cluster cluster(spec_of({.name = "pressed", .steps = 3, .separated = true,
+                             .more = R"(, "max_total_tokens": 800, "chunked_prefill_size": 32)",
+                             .mode = GetParam()}));
+    std::atomic<int> next{0}, num_right{0}, num_cancelled{0};
+    std::vector<std::thread> clients;
+    for (int c = 0; c < 32; ++c) {
+        clients.emplace_back([&, c] {
+            std::mt19937 random(c);
+            while (next++ < kNumPressed) {
+                const size_t kind = random() % kinds.size();
+                const RequestId id = cluster.start(kinds[kind]);
+                if (random() % 4 == 0) {
+                    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+                    cluster.abort(id);
+                    ++num_cancelled;
+                    continue;
+                }
+                const Outcome outcome = cluster.wait(id);
+                EXPECT_EQ(outcome.tokens, answers[kind].tokens) << outcome.error;
+                num_right += outcome.tokens == answers[kind].tokens;
+            }
+        });
+    }
+    for (auto& client : clients) client.join();
+    EXPECT_EQ(num_right + num_cancelled, kNumPressed);
+    cluster.expect_idle();
+    EXPECT_TRUE(cluster.flush_cache());
+}
+INSTANTIATE_TEST_SUITE_P(Mode, MtpTransferPressure, testing::Values("active", "active_passive"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace aerie::cluster_tests
