@@ -180,15 +180,11 @@ TEST_F(Load, TheLastOfARepeatedFlagCounts) {
     EXPECT_EQ(load({"--page-size", "16", "--page-size", "32"}).config.settings.page_size, 32);
 }
 
-TEST_F(Load, FeaturesNotBuiltAreSaidToBeReplaced) {
-    const LoadedConfig l =
-        load({"--enable-mtp", "--kv-transfer", "active", "--kv-lease-s", "5"});
+TEST_F(Load, WhatPlaysNoPartIsSaid) {
+    const LoadedConfig l = load({"--kv-transfer", "active", "--kv-lease-s", "5"});
     ASSERT_TRUE(l.diagnostics.ok()) << all(l.diagnostics.errors);
     const std::string warnings = all(l.diagnostics.warnings);
-    for (const char* text : {"drafting is not built",
-                             "nothing is leased; it plays no part"}) {
-        EXPECT_THAT(warnings, testing::HasSubstr(text));
-    }
+    EXPECT_THAT(warnings, testing::HasSubstr("nothing is leased; it plays no part"));
 }
 
 TEST_F(Load, TheFileOfEvictedKvNeedsAFolderAndASizeThatFitsThere) {

@@ -6,9 +6,7 @@ namespace aerie::engine {
 
 Drafting::Drafting(const DraftingOptions& options, int cp, int microbatches, Team& team,
                    sample::Sampler& sampler)
-    : options_(options), microbatches_(microbatches), team_(team), sampler_(sampler), rows_(cp) {
-    rows_.clear();
-}
+    : options_(options), microbatches_(microbatches), team_(team), sampler_(sampler), rows_(cp) {}
 
 void Drafting::add(const schedule::PlanEntry& entry, int first_row, std::span<const int32_t> gained,
                    bool ends) {

@@ -12,7 +12,7 @@ namespace aerie::engine {
 
 class StepRows {
   public:
-    explicit StepRows(int cp_size) : cp_size_(cp_size) {}
+    explicit StepRows(int cp_size) : cp_size_(cp_size) { clear(); }
 
     void clear();
     // Appends the tokens of positions first, first + 1, … of a sequence. blocks: of the sequence,

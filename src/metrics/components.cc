@@ -3,6 +3,12 @@
 namespace aerie::metrics {
 namespace {
 
+void add_spec_series(Registry& registry, const Labels& labels, AttentionMetrics& into) {
+    into.spec_accept_length = registry.gauge(metric("sglang:spec_accept_length"), labels);
+    into.spec_accept_rate = registry.gauge(metric("sglang:spec_accept_rate"), labels);
+    into.mtp_num_steps = registry.gauge(metric("sglang:ae_sep_mtp_num_steps"), labels);
+}
+
 void add_grammar_series(Registry& registry, const Labels& labels, AttentionMetrics& into) {
     into.num_grammar_queue_reqs = registry.gauge(metric("sglang:num_grammar_queue_reqs"), labels);
     into.grammar_compilation_time =
@@ -62,9 +68,6 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     num_retracted_reqs = registry.gauge(metric("sglang:num_retracted_reqs"), labels);
     num_retracted_requests =
         registry.counter(metric("sglang:num_retracted_requests_total"), labels);
-    spec_accept_length = registry.gauge(metric("sglang:spec_accept_length"), labels);
-    spec_accept_rate = registry.gauge(metric("sglang:spec_accept_rate"), labels);
-    mtp_num_steps = registry.gauge(metric("sglang:ae_sep_mtp_num_steps"), labels);
     num_decode_prealloc_queue_reqs =
         registry.gauge(metric("sglang:num_decode_prealloc_queue_reqs"), labels);
     num_decode_transfer_queue_reqs =
@@ -72,6 +75,7 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     num_prefill_inflight_queue_reqs =
         registry.gauge(metric("sglang:num_prefill_inflight_queue_reqs"), labels);
     queue_time = registry.histogram(metric("sglang:queue_time_seconds"), labels);
+    add_spec_series(registry, labels, *this);
     add_grammar_series(registry, labels, *this);
 }
 
