@@ -11,7 +11,7 @@
 
 namespace aerie::api {
 
-// Logprobs of one output token, with the texts of the ids.
+// Logprobs of one token, with the texts of the ids.
 struct TokenLogprob {
     struct Entry {
         int32_t id = 0;
@@ -21,6 +21,7 @@ struct TokenLogprob {
     int32_t id = 0;
     std::string text = {};
     float logprob = 0;
+    bool predicted = true;  // false: the first token of a prompt, which has no logprob
     std::vector<Entry> top = {};
     std::vector<Entry> asked = {};  // SamplingParams::logprob_ids
 };
@@ -32,6 +33,7 @@ struct Piece {
     std::vector<int32_t> token_ids = {};       // only where the call asks for them
     std::vector<uint64_t> logits_hashes = {};  // likewise
     std::vector<TokenLogprob> logprobs = {};   // likewise; one for each token
+    std::vector<TokenLogprob> prompt_logprobs = {};  // likewise; with the first tokens
     int num_tokens = 0, num_cached = 0;  // of the choice so far
     FinishReason finish = FinishReason::kNone;
     std::string matched_string = {};  // what ended it; empty: none

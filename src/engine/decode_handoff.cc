@@ -179,6 +179,7 @@ class DecodeHandoff final : public KvHandoff {
         started->logits_hashes = std::move(event.first.logits_hashes);
         started->kv_hashes = std::move(event.first.kv_hashes);
         started->logprobs = std::move(event.first.logprobs);
+        started->prompt_logprobs = std::move(event.first.prompt_logprobs);
         if (started->finish != FinishReason::kNone) ended(event.id);
         told_.push_back(*std::move(started));
     }

@@ -82,12 +82,13 @@ void Leader::receive() {
 // of them goes once it outweighs what is noted of those that live.
 void Leader::forget_ended() {
     constexpr size_t kSlack = 64;
-    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack) return;
+    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack && prompt_logprobs_.size() <= kSlack) return;
     const auto ended = [this](const auto& noted) { return scheduler_.find(noted.first) == nullptr; };
     const auto counts = scheduler_.counts();
     const size_t living = kSlack + 2 * static_cast<size_t>(counts.num_waiting + counts.num_running);
     if (arrived_.size() > living) std::erase_if(arrived_, ended);
     if (hashes_.size() > living) std::erase_if(hashes_, ended);
+    if (prompt_logprobs_.size() > living) std::erase_if(prompt_logprobs_, ended);
 }
 
 void Leader::flush_cache() {
@@ -163,6 +164,9 @@ void Leader::add_rows(const schedule::PlanEntry& entry) {
         const int told = sequence.num_output() > 0 ? static_cast<int>(sequence.tokens.size()) - 1 : 0;
         first_logits = std::min(first_logits, std::max(0, told - entry.first));
     }
+    if (const int from = sequence.sampling.prompt_logprobs_from; from >= 0 && sequence.num_output() == 0) {
+        first_logits = std::min(first_logits, std::max(0, from - 1 - entry.first));
+    }
     for (int i = first_logits; i < entry.num_tokens; ++i) rows_.add_logits_row(first_row + i);
 }
 
@@ -204,6 +208,22 @@ void Leader::sample_entry(const schedule::PlanEntry& entry, int index) {
             hashes.push_back(sample::hash_logits(logits.row_as<float>(row), static_cast<int>(logits.cols)));
         }
     }
+    note_prompt_logprobs(entry, begin, end);
+}
+
+// Rows [begin, end) of the logits are the last ones of the entry; each predicts the token behind it.
+void Leader::note_prompt_logprobs(const schedule::PlanEntry& entry, int begin, int end) {
+    const schedule::Sequence& sequence = *entry.sequence;
+    const int from = sequence.sampling.prompt_logprobs_from;
+    if (from < 0 || sequence.num_output() > 0 || entry.first >= sequence.num_prompt - 1) return;
+    const ConstView logits = team_.logits();
+    auto& noted = prompt_logprobs_[sequence.id];
+    for (int row = begin; row < end; ++row) {
+        const int predicted = entry.first + entry.num_tokens - (end - row) + 1;
+        if (predicted < from || predicted >= sequence.num_prompt) continue;
+        noted.push_back(sampler_.logprobs(logits.row_as<float>(row), sequence.sampling,
+                                          sequence.tokens[predicted]));
+    }
 }
 
 // Draws the token behind `row`, of the logits, and behind each draft that was what was drawn before
@@ -218,7 +238,7 @@ int Leader::check_drafts(const schedule::PlanEntry& entry, int row) {
     for (int i = 0;; ++i) {
         const float* of_row = logits.row_as<float>(row + i);
         auto token = sampler_.sample(of_row, sequence.sampling, output,
-                                           static_cast<int64_t>(sequence.tokens.size()) + i);
+                                     static_cast<int64_t>(sequence.tokens.size()) + i);
         if (!token) {
             handoff_->fail(sequence.id, token.message());
             return 0;
@@ -263,6 +283,10 @@ std::vector<TokenOut> Leader::end_step(const schedule::Plan& plan) {
         }
         if (const auto logprobs = logprobs_.find(token.id); logprobs != logprobs_.end()) {
             token.logprobs = std::move(logprobs->second);
+        }
+        if (const auto prompt = prompt_logprobs_.find(token.id); prompt != prompt_logprobs_.end()) {
+            token.prompt_logprobs = std::move(prompt->second);
+            prompt_logprobs_.erase(prompt);
         }
         tokens_in_window_ += static_cast<int64_t>(token.tokens.size());
     }

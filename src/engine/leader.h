@@ -63,6 +63,7 @@ class Leader {
     Status draft(const schedule::Plan& plan);
     void sample(const schedule::Plan& plan);
     void sample_entry(const schedule::PlanEntry& entry, int index);
+    void note_prompt_logprobs(const schedule::PlanEntry& entry, int begin, int end);
     int check_drafts(const schedule::PlanEntry& entry, int row);
     std::vector<TokenOut> end_step(const schedule::Plan& plan);
     void fail(const schedule::Plan& plan, const std::string& why);
@@ -99,6 +100,7 @@ class Leader {
     std::unordered_map<RequestId, TimePoint> arrived_;            // not yet planned
     std::unordered_map<RequestId, std::vector<uint64_t>> hashes_;  // of a prompt not yet whole
     std::unordered_map<RequestId, std::vector<TokenLogprobs>> logprobs_;  // of the step's tokens
+    std::unordered_map<RequestId, std::vector<TokenLogprobs>> prompt_logprobs_;  // not yet whole
 
     std::vector<std::pair<FlushCache, TimePoint>> flushes_;  // until when to wait for the last request
 

@@ -5,10 +5,12 @@
 
 namespace aerie::frontend {
 
-ChoiceText::ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int choice)
+ChoiceText::ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int choice,
+                       std::span<const int32_t> prompt)
     : tokenizer_(tokenizer),
       call_(call),
       choice_(choice),
+      prompt_(prompt.begin(), prompt.end()),
       decoder_(tokenizer, call.skip_special_tokens),
       stops_(call.stop, call.no_stop_trim),
       stop_regexes_(parse::StopRegexes::compile(call.stop_regex, call.no_stop_trim).value()),
@@ -51,11 +53,11 @@ bool ChoiceText::add_token(int32_t id, bool is_end, api::Piece& piece) {
     return add_text(decoder_.push(id), piece);
 }
 
-void ChoiceText::add_logprobs(int32_t id, const TokenLogprobs& logprobs, api::Piece& piece) const {
+api::TokenLogprob ChoiceText::with_texts(int32_t id, const TokenLogprobs& logprobs) const {
     const auto text_of = [this](int32_t token) {
         return std::string(tokenizer_.token_bytes(token));
     };
-    api::TokenLogprob& added = piece.logprobs.emplace_back();
+    api::TokenLogprob added;
     added.id = id;
     added.text = text_of(id);
     added.logprob = logprobs.logprob;
@@ -65,6 +67,22 @@ void ChoiceText::add_logprobs(int32_t id, const TokenLogprobs& logprobs, api::Pi
     const auto& asked = call_.sampling.logprob_ids;
     for (size_t i = 0; i < asked.size() && i < logprobs.asked.size(); ++i) {
         added.asked.push_back({asked[i], text_of(asked[i]), logprobs.asked[i]});
+    }
+    return added;
+}
+
+// They come once, with the first token.
+void ChoiceText::add_prompt_logprobs(const TokenOut& out, api::Piece& piece) const {
+    const int from = call_.sampling.prompt_logprobs_from;
+    if (from < 0 || prompt_.empty() || out.position > 0 || num_tokens_ > 0 || out.tokens.empty()) return;
+    if (from == 0) {
+        piece.prompt_logprobs.push_back(with_texts(prompt_[0], {}));
+        piece.prompt_logprobs.back().predicted = false;
+    }
+    size_t position = static_cast<size_t>(std::max(from, 1));
+    for (const TokenLogprobs& logprobs : out.prompt_logprobs) {
+        if (position >= prompt_.size()) return;
+        piece.prompt_logprobs.push_back(with_texts(prompt_[position++], logprobs));
     }
 }
 
@@ -77,10 +95,11 @@ Result<api::Piece> ChoiceText::take(const TokenOut& out) {
     num_cached_ = std::max(num_cached_, out.cached_tokens);
     piece.num_cached = num_cached_;
     if (call_.logits_hash) piece.logits_hashes = out.logits_hashes;
+    add_prompt_logprobs(out, piece);
     for (size_t i = static_cast<size_t>(num_tokens_ - out.position); i < out.tokens.size(); ++i) {
         const bool is_end = out.finish == FinishReason::kStop && i + 1 == out.tokens.size() &&
                             out.tokens[i] == out.matched_token;
-        if (i < out.logprobs.size()) add_logprobs(out.tokens[i], out.logprobs[i], piece);
+        if (i < out.logprobs.size()) piece.logprobs.push_back(with_texts(out.tokens[i], out.logprobs[i]));
         if (add_token(out.tokens[i], is_end, piece)) return piece;
     }
     if (out.finish == FinishReason::kNone) return piece;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "api/call.h"
 #include "api/reply.h"
@@ -19,8 +21,10 @@ namespace aerie::frontend {
 // TokenOuts, the pieces together are the same. One thread at a time.
 class ChoiceText {
   public:
-    // `choice`: its index among the call's choices. The tokenizer must outlive this.
-    ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int choice);
+    // `choice`: its index among the call's choices. prompt: needed where its logprobs are told. The
+    // tokenizer must outlive this.
+    ChoiceText(const Tokenizer& tokenizer, const api::Call& call, int choice,
+               std::span<const int32_t> prompt = {});
 
     // What the choice gains by `out`. Where a stop string ends it, the piece is finished before the
     // engine's last token, and `out`'s tokens after that one are dropped. Tokens that are already
@@ -40,11 +44,13 @@ class ChoiceText {
                      api::Piece& piece);
     void end(FinishReason finish, api::Piece& piece);
 
-    void add_logprobs(int32_t id, const TokenLogprobs& logprobs, api::Piece& piece) const;
+    api::TokenLogprob with_texts(int32_t id, const TokenLogprobs& logprobs) const;
+    void add_prompt_logprobs(const TokenOut& out, api::Piece& piece) const;
 
     const Tokenizer& tokenizer_;
     const api::Call& call_;
     const int choice_;
+    const std::vector<int32_t> prompt_;
     IncrementalDecoder decoder_;
     StopStrings stops_;
     parse::StopRegexes stop_regexes_;

@@ -25,12 +25,6 @@ struct DispatcherOptions {
     ReplicaChoiceOptions replica_choice = {};
 };
 
-// A prompt as the engine takes it.
-struct EncodedPrompt {
-    std::vector<int32_t> ids;
-    int max_new_tokens = 0;
-};
-
 // Any thread.
 class Dispatcher : public std::enable_shared_from_this<Dispatcher> {
   public:

@@ -11,19 +11,23 @@ namespace aerie::frontend {
 using api::ApiError;
 using api::Piece;
 
-Generation::Generation(api::Call call, std::vector<int> num_prompt_tokens,
+Generation::Generation(api::Call call, const std::vector<EncodedPrompt>& prompts,
                        const Tokenizer& tokenizer, std::unique_ptr<api::ReplyFormat> format,
                        Answer answer, metrics::FrontendMetrics metrics,
                        const GenerationOptions& options)
     : call_(std::move(call)),
-      num_prompt_tokens_(std::move(num_prompt_tokens)),
       format_(std::move(format)),
       metrics_(metrics),
       options_(options),
       answer_(std::move(answer)) {
-    const int num_choices = static_cast<int>(num_prompt_tokens_.size()) * call_.n;
-    for (int i = 0; i < num_choices; ++i) {
-        choices_.push_back({.text = ChoiceText(tokenizer, call_, i), .gathered = {.choice = i}});
+    for (const EncodedPrompt& prompt : prompts) {
+        num_prompt_tokens_.push_back(static_cast<int>(prompt.ids.size()));
+        std::span<const int32_t> told;
+        if (call_.sampling.prompt_logprobs_from >= 0) told = prompt.ids;
+        for (int k = 0; k < call_.n; ++k) {
+            const auto i = static_cast<int>(choices_.size());
+            choices_.push_back({.text = ChoiceText(tokenizer, call_, i, told), .gathered = {.choice = i}});
+        }
     }
 }
 
@@ -71,6 +75,8 @@ void Generation::gather(Choice& choice, Piece piece) {
     all.logits_hashes.insert(all.logits_hashes.end(), piece.logits_hashes.begin(),
                              piece.logits_hashes.end());
     std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(all.logprobs));
+    std::move(piece.prompt_logprobs.begin(), piece.prompt_logprobs.end(),
+              std::back_inserter(all.prompt_logprobs));
     all.num_tokens = piece.num_tokens;
     all.num_cached = piece.num_cached;
     all.finish = piece.finish;

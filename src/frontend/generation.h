@@ -15,14 +15,20 @@
 
 namespace aerie::frontend {
 
+// A prompt as the engine takes it.
+struct EncodedPrompt {
+    std::vector<int32_t> ids;
+    int max_new_tokens = 0;
+};
+
 struct GenerationOptions {
     int stream_interval = 1;  // tokens of a choice between two chunks
 };
 
 class Generation {
   public:
-    // `num_prompt_tokens`: [prompt].
-    Generation(api::Call call, std::vector<int> num_prompt_tokens, const Tokenizer& tokenizer,
+    // prompts: of the call.
+    Generation(api::Call call, const std::vector<EncodedPrompt>& prompts, const Tokenizer& tokenizer,
                std::unique_ptr<api::ReplyFormat> format, Answer answer,
                metrics::FrontendMetrics metrics, const GenerationOptions& options);
 
@@ -62,7 +68,7 @@ class Generation {
     api::Usage usage() const;
 
     const api::Call call_;
-    const std::vector<int> num_prompt_tokens_;
+    std::vector<int> num_prompt_tokens_;
     const std::unique_ptr<api::ReplyFormat> format_;
     const metrics::FrontendMetrics metrics_;
     const GenerationOptions options_;

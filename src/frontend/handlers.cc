@@ -203,14 +203,10 @@ std::unique_ptr<api::ReplyFormat> Handlers::messages_format(
 void Handlers::start(Call call, std::vector<EncodedPrompt> prompts,
                      std::unique_ptr<api::ReplyFormat> format, const Answer& answer,
                      std::shared_ptr<Generation>* started) {
-    std::vector<int> num_prompt_tokens;
-    for (const EncodedPrompt& prompt : prompts) {
-        num_prompt_tokens.push_back(static_cast<int>(prompt.ids.size()));
-    }
     call.prompts.clear();  // long, and no longer needed
     // Shared by its requests, which end one by one, and by whoever aborts it.
     auto generation = std::make_shared<Generation>(
-        std::move(call), std::move(num_prompt_tokens), parts_.tokenizer, std::move(format), answer,
+        std::move(call), prompts, parts_.tokenizer, std::move(format), answer,
         metrics_, GenerationOptions{.stream_interval = options_.stream_interval});
     if (started) *started = generation;
     dispatcher_->run(generation, std::move(prompts), answer);

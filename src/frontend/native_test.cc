@@ -118,8 +118,8 @@ TEST_F(NativeTest, RefusalsNameItsOwnFields) {
                 HasSubstr("regex is not supported yet"));
     EXPECT_THAT(refusal(R"({"text":"a","sampling_params":[]})"),
                 HasSubstr("sampling_params must be"));
-    EXPECT_THAT(refusal(R"({"text":"a","return_logprob":true,"logprob_start_len":0})"),
-                HasSubstr("logprob_start_len must be -1, got 0"));
+    EXPECT_THAT(refusal(R"({"text":"a","return_logprob":true,"logprob_start_len":-2})"),
+                HasSubstr("logprob_start_len must be a whole number from -1"));
     EXPECT_THAT(refusal(R"({"text":"a","return_logprob":true,"top_logprobs_num":21})"),
                 HasSubstr("from 0 to 20, got 21"));
     EXPECT_THAT(refusal(R"({"text":"a","image_data":"x"})"), HasSubstr("this model reads text"));

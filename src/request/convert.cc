@@ -26,9 +26,11 @@ Grammar::Kind kind_of(uint32_t kind) {
     return static_cast<Grammar::Kind>(std::min<uint32_t>(kind, UINT8_MAX));
 }
 
-std::vector<TokenLogprobs> logprobs_of(const proto::TokenOut& token) {
+using ProtoLogprobs = google::protobuf::RepeatedPtrField<proto::TokenLogprobs>;
+
+std::vector<TokenLogprobs> logprobs_of(const ProtoLogprobs& tokens) {
     std::vector<TokenLogprobs> all;
-    for (const proto::TokenLogprobs& given : token.logprobs()) {
+    for (const proto::TokenLogprobs& given : tokens) {
         TokenLogprobs& added = all.emplace_back();
         added.logprob = given.logprob();
         const int num_top = std::min(given.top_ids_size(), given.top_logprobs_size());
@@ -38,6 +40,18 @@ std::vector<TokenLogprobs> logprobs_of(const proto::TokenOut& token) {
         added.asked.assign(given.asked().begin(), given.asked().end());
     }
     return all;
+}
+
+void fill(ProtoLogprobs& into, const std::vector<TokenLogprobs>& tokens) {
+    for (const TokenLogprobs& logprobs : tokens) {
+        proto::TokenLogprobs& added = *into.Add();
+        added.set_logprob(logprobs.logprob);
+        for (const auto& entry : logprobs.top) {
+            added.add_top_ids(entry.id);
+            added.add_top_logprobs(entry.logprob);
+        }
+        fill(*added.mutable_asked(), logprobs.asked);
+    }
 }
 
 }  // namespace
@@ -63,6 +77,7 @@ void to_proto(const SamplingParams& sampling, proto::SamplingParams& into) {
     }
     into.set_num_top_logprobs(sampling.num_top_logprobs);
     fill(*into.mutable_logprob_ids(), sampling.logprob_ids);
+    into.set_prompt_logprobs_from(sampling.prompt_logprobs_from);
     if (sampling.grammar.kind != Grammar::Kind::kNone) {
         into.mutable_grammar()->set_kind(static_cast<uint32_t>(sampling.grammar.kind));
         into.mutable_grammar()->set_text(sampling.grammar.text);
@@ -92,15 +107,8 @@ void to_proto(const TokenOut& token, proto::TokenOut& into) {
     into.set_cached_tokens(token.cached_tokens);
     fill(*into.mutable_logits_hashes(), token.logits_hashes);
     fill(*into.mutable_kv_hashes(), token.kv_hashes);
-    for (const TokenLogprobs& logprobs : token.logprobs) {
-        proto::TokenLogprobs& added = *into.add_logprobs();
-        added.set_logprob(logprobs.logprob);
-        for (const auto& entry : logprobs.top) {
-            added.add_top_ids(entry.id);
-            added.add_top_logprobs(entry.logprob);
-        }
-        fill(*added.mutable_asked(), logprobs.asked);
-    }
+    fill(*into.mutable_logprobs(), token.logprobs);
+    fill(*into.mutable_prompt_logprobs(), token.prompt_logprobs);
     into.set_mtp_hidden(token.mtp_hidden);
     into.set_num_decode_steps(token.num_decode_steps);
 }
@@ -122,6 +130,7 @@ SamplingParams from_proto(const proto::SamplingParams& sampling) {
             .logit_bias = {},
             .num_top_logprobs = sampling.num_top_logprobs(),
             .logprob_ids = {sampling.logprob_ids().begin(), sampling.logprob_ids().end()},
+            .prompt_logprobs_from = sampling.prompt_logprobs_from(),
             .grammar = {.kind = kind_of(sampling.grammar().kind()),
                         .text = sampling.grammar().text(),
                         .after_reasoning = sampling.grammar().after_reasoning()}};
@@ -155,7 +164,8 @@ TokenOut from_proto(const proto::TokenOut& token) {
             .cached_tokens = token.cached_tokens(),
             .logits_hashes = {token.logits_hashes().begin(), token.logits_hashes().end()},
             .kv_hashes = {token.kv_hashes().begin(), token.kv_hashes().end()},
-            .logprobs = logprobs_of(token),
+            .logprobs = logprobs_of(token.logprobs()),
+            .prompt_logprobs = logprobs_of(token.prompt_logprobs()),
             .mtp_hidden = token.mtp_hidden(),
             .num_decode_steps = token.num_decode_steps()};
 }

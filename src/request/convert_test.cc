@@ -76,6 +76,7 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
                              .logits_hashes = {0xffffffffffffffff, 1},
                              .kv_hashes = {2, 0xffffffffffffffff},
                              .logprobs = {{-0.5f, {{3, -0.25f}, {4, -2}}, {-7}}, {-1, {}, {}}},
+                             .prompt_logprobs = {{-2, {{5, -2}}, {}}},
                              .mtp_hidden = std::string("\0row", 4),
                              .num_decode_steps = 3};
         proto::TokenOut message;
@@ -92,6 +93,7 @@ TEST(Convert, ATokenKeepsEveryFieldAndEachFinishReason) {
         EXPECT_EQ(back.logits_hashes, token.logits_hashes);
         EXPECT_EQ(back.kv_hashes, token.kv_hashes);
         EXPECT_EQ(back.logprobs, token.logprobs);
+        EXPECT_EQ(back.prompt_logprobs, token.prompt_logprobs);
         EXPECT_EQ(back.mtp_hidden, token.mtp_hidden);
         EXPECT_EQ(back.num_decode_steps, token.num_decode_steps);
     }

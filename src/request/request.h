@@ -51,6 +51,9 @@ struct SamplingParams {
 
     int num_top_logprobs = -1;             // told with each token; -1: no logprobs at all
     std::vector<int32_t> logprob_ids;      // ids whose logprobs are told beside these
+    // Position of the prompt from whose token on its logprobs are told too; -1: none. What comes
+    // before it may be found in the prefix cache, the rest is computed.
+    int prompt_logprobs_from = -1;
     Grammar grammar = {};
 };
 
@@ -101,6 +104,8 @@ struct TokenOut {
     // prefill has computed it, then one a layer as it has arrived.
     std::vector<uint64_t> kv_hashes;
     std::vector<TokenLogprobs> logprobs = {};  // [tokens], where they are asked for
+    // With the first token: of the prompt's tokens from max(prompt_logprobs_from, 1) on.
+    std::vector<TokenLogprobs> prompt_logprobs = {};
     // From prefill to decode, with MTP: the final hidden row of the last position that is computed,
     // compute type [hidden_size]; drafting goes on from it.
     std::string mtp_hidden = {};

@@ -13,8 +13,8 @@ void Scheduler::take_cached_prefix(Sequence& sequence) {
     sequence.num_cached = 0;
     if (cache_) {
         const std::span<const int32_t> tokens(sequence.tokens);
-        sequence.num_cached = cache_->acquire(sequence.cache_salt, tokens.first(tokens.size() - 1),
-                                              sequence.blocks);
+        sequence.num_cached =
+            cache_->acquire(sequence.cache_salt, sequence.matchable(), sequence.blocks);
         if (fault_planted(Fault::kMatchTooLong)) [[unlikely]] {
             const int longer = sequence.num_cached + kv_.page_size();
             if (longer < static_cast<int>(tokens.size())) sequence.num_cached = longer;
@@ -31,15 +31,14 @@ void Scheduler::get_blocks(Sequence& sequence) {
           "request {}: {} tokens, {} free", sequence.id, tokens.size(), kv_.free_tokens());
     if (!cache_) return;
     num_device_hits_ += sequence.num_cached;
-    sequence.num_cached += cache_->restore(sequence.cache_salt, tokens.first(tokens.size() - 1),
+    sequence.num_cached += cache_->restore(sequence.cache_salt, sequence.matchable(),
                                            sequence.blocks, sequence.num_cached);
     sequence.num_planned = sequence.num_computed = sequence.num_cached;
 }
 
 int Scheduler::cached_tokens(const Sequence& sequence) const {
     if (!cache_) return 0;
-    const std::span<const int32_t> tokens(sequence.tokens);
-    return cache_->match(sequence.cache_salt, tokens.first(tokens.size() - 1)).num_tokens;
+    return cache_->match(sequence.cache_salt, sequence.matchable()).num_tokens;
 }
 
 // It does not start after all.

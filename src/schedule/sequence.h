@@ -1,7 +1,9 @@
 // Sequence: a request inside a replica. Owned by the Scheduler; others read it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +73,14 @@ struct Sequence {
     int32_t match_page = -1;  // the last page of that match
     uint64_t last_step = 0;  // newest planned step that uses it; 0: none
 
+    // The first of its tokens that may be found in the prefix cache: all but the last, whose logits are
+    // needed, and none from the one before the first prompt logprob on.
+    std::span<const int32_t> matchable() const {
+        size_t count = tokens.size() - 1;
+        const int from = sampling.prompt_logprobs_from;
+        if (from >= 0 && num_output() == 0) count = std::min<size_t>(count, std::max(from - 1, 0));
+        return std::span(tokens).first(count);
+    }
     int num_output() const { return static_cast<int>(tokens.size()) - num_prompt; }
     int num_tokens() const { return static_cast<int>(tokens.size()) + num_in_flight; }
     // Tokens it may still gain beside those in flight.

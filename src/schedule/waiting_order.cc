@@ -64,8 +64,7 @@ void Scheduler::match_waiting() {
     std::copy_n(now, 2, matched_at_);
     for (Sequence* sequence : queue_) {
         if (same && sequence->num_matched >= 0) continue;
-        const std::span<const int32_t> tokens(sequence->tokens);
-        const auto match = cache_->match(sequence->cache_salt, tokens.first(tokens.size() - 1));
+        const auto match = cache_->match(sequence->cache_salt, sequence->matchable());
         sequence->num_matched = match.num_tokens + match.num_host_tokens;
         sequence->match_page = match.page;
     }

@@ -36,18 +36,20 @@ Json finish_json(const Piece& piece) {
     return {};
 }
 
-Json logprob_json(float logprob, int32_t id, const std::string& text) {
+Json logprob_json(Json logprob, int32_t id, const std::string& text) {
     Json entry = Json::array();
-    entry.push_back(static_cast<double>(std::max(logprob, -9999.0f)));
+    entry.push_back(std::move(logprob));
     entry.push_back(id);
     entry.push_back(text);
     return entry;
 }
 
+Json number(float logprob) { return static_cast<double>(std::max(logprob, -9999.0f)); }
+
 Json entries_json(const std::vector<api::TokenLogprob::Entry>& entries) {
     Json list = Json::array();
     for (const auto& entry : entries) {
-        list.push_back(logprob_json(entry.logprob, entry.id, entry.text));
+        list.push_back(logprob_json(number(entry.logprob), entry.id, entry.text));
     }
     return list;
 }
@@ -73,6 +75,8 @@ class GenerateReply final : public api::ReplyFormat {
         std::copy(piece.token_ids.begin(), piece.token_ids.end(),
                   std::back_inserter(all.token_ids));
         std::copy(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(all.logprobs));
+        std::copy(piece.prompt_logprobs.begin(), piece.prompt_logprobs.end(),
+                  std::back_inserter(all.prompt_logprobs));
         all.choice = piece.choice;
         all.finish = piece.finish;
         all.matched_string = piece.matched_string;
@@ -99,23 +103,26 @@ class GenerateReply final : public api::ReplyFormat {
             .set("completion_tokens", piece.num_tokens)
             .set("cached_tokens", piece.num_cached)
             .set("e2e_latency", seconds_since(header_.arrival));
-        if (header_.logprobs) add_logprobs(piece, meta);
+        if (header_.logprobs) {
+            add_logprobs("input", piece.prompt_logprobs, meta);
+            add_logprobs("output", piece.logprobs, meta);
+        }
         return Json::object()
             .set("text", parse::text_of(piece.events, parse::Event::Kind::kContent))
             .set("output_ids", std::move(ids))
             .set("meta_info", std::move(meta));
     }
-    static void add_logprobs(const Piece& piece, Json& meta) {
+    // The members {which}_token_logprobs, {which}_top_logprobs and {which}_token_ids_logprobs.
+    static void add_logprobs(const std::string& which, const std::vector<api::TokenLogprob>& of, Json& meta) {
         Json tokens = Json::array(), tops = Json::array(), asked = Json::array();
-        for (const api::TokenLogprob& token : piece.logprobs) {
-            tokens.push_back(logprob_json(token.logprob, token.id, token.text));
-            tops.push_back(entries_json(token.top));
-            asked.push_back(entries_json(token.asked));
+        for (const api::TokenLogprob& token : of) {
+            tokens.push_back(logprob_json(token.predicted ? number(token.logprob) : Json(), token.id, token.text));
+            tops.push_back(token.predicted ? entries_json(token.top) : Json());
+            asked.push_back(token.predicted ? entries_json(token.asked) : Json());
         }
-        meta.set("input_token_logprobs", Json::array())
-            .set("output_token_logprobs", std::move(tokens))
-            .set("output_top_logprobs", std::move(tops))
-            .set("output_token_ids_logprobs", std::move(asked));
+        meta.set(which + "_token_logprobs", std::move(tokens))
+            .set(which + "_top_logprobs", std::move(tops))
+            .set(which + "_token_ids_logprobs", std::move(asked));
     }
 
     const ReplyHeader header_;

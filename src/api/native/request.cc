@@ -16,6 +16,7 @@ using openai::got;
 
 constexpr int kDefaultTokens = 128;
 constexpr int kMaxTopLogprobs = 20;
+constexpr int kMaxPromptPosition = 1 << 30;
 constexpr size_t kMaxAskedIds = 1024;
 
 // What is called otherwise in a completion's request.
@@ -109,12 +110,12 @@ MaybeError read_logprobs(const Json& body, int vocab_size, api::Call& call) {
     }
     if (wanted != Json(true)) return {};
     const Json& start = body["logprob_start_len"];
-    if (!start.is_null() && start != Json(-1)) {
-        return ApiError{.message = "logprob_start_len must be -1, " + got(start) +
-                                   ": the logprobs of prompts are not supported yet",
-                        .param = "logprob_start_len",
-                        .code = "unsupported_parameter"};
+    if (!start.is_null() && !is_whole(start, -1, kMaxPromptPosition)) {
+        return wrong("logprob_start_len",
+                     fmt::format("a whole number from -1 (no prompt logprobs) to {}", kMaxPromptPosition),
+                     start);
     }
+    if (!start.is_null()) call.sampling.prompt_logprobs_from = static_cast<int>(start.as_int());
     const Json& top = body["top_logprobs_num"];
     if (!top.is_null() && !is_whole(top, 0, kMaxTopLogprobs)) {
         return wrong("top_logprobs_num",

@@ -8,8 +8,7 @@
 namespace aerie::native {
 
 // POST /generate. One prompt or a batch: text or input_ids; sampling_params are those of all. The
-// defaults are SGLang's own, not the model's. The logprobs of prompts are not built: logprob_start_len
-// must be -1.
+// defaults are SGLang's own, not the model's.
 api::MaybeError parse_generate(const Json& body, const api::CallDefaults& defaults,
                                api::Call& call);
 

@@ -176,7 +176,6 @@ const Case kPrompts[] = {
     {R"({"prompt":"a","best_of":2})", "best_of", "not supported yet, got 2"},
     {R"({"prompt":"a","logprobs":21})", "logprobs", "a whole number from 0 to 20, got 21"},
     {R"({"prompt":"a","logprobs":true})", "logprobs", "a whole number from 0 to 20, got true"},
-    {R"({"prompt":"a","logprobs":1,"echo":true})", "logprobs", "echo with logprobs"},
 };
 
 api::MaybeError parse(bool is_chat, const std::string& body) {

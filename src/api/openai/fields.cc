@@ -332,14 +332,9 @@ MaybeError not_supported(const Field& field, const Json& value) {
 }
 
 // Checks that concern two fields.
-MaybeError check_together(const Call& call) {
-    if (call.echo && call.sampling.num_top_logprobs >= 0) {
-        return ApiError{.message =
-                            "echo with logprobs is not supported yet: there are none of the "
-                            "prompt's tokens; leave one of them out",
-                        .param = "logprobs",
-                        .code = "unsupported_parameter"};
-    }
+MaybeError check_together(Call& call) {
+    // An echo is part of the text whose logprobs are asked for.
+    if (call.echo && call.sampling.num_top_logprobs >= 0) call.sampling.prompt_logprobs_from = 0;
     if (call.max_tokens && call.sampling.min_new_tokens > *call.max_tokens) {
         return ApiError{.message = fmt::format("min_tokens must be at most max_tokens ({}), got {}",
                                                *call.max_tokens, call.sampling.min_new_tokens),

@@ -43,8 +43,8 @@ Json completion_logprobs(const std::vector<api::TokenLogprob>& tokens, size_t& o
         Json top = Json::object();
         for (const auto& entry : token.top) top.set(entry.text, number(entry.logprob));
         texts.push_back(token.text);
-        logprobs.push_back(number(token.logprob));
-        tops.push_back(std::move(top));
+        logprobs.push_back(token.predicted ? number(token.logprob) : Json());
+        tops.push_back(token.predicted ? std::move(top) : Json());
         offsets.push_back(static_cast<int64_t>(offset));
         offset += num_characters(token.text);
     }

@@ -125,7 +125,7 @@ class OpenAiReply : public api::ReplyFormat {
         Json list = Json::array();
         for (const Piece& piece : choices) {
             Json choice = whole_choice(piece);
-            size_t offset = 0;  // logprobs come without an echo
+            size_t offset = 0;
             end_choice(piece, has_calls(piece), offset, choice);
             list.push_back(std::move(choice));
         }
@@ -156,6 +156,7 @@ class OpenAiReply : public api::ReplyFormat {
                 rest.token_ids.clear();
                 rest.logits_hashes.clear();
                 rest.logprobs.clear();
+                rest.prompt_logprobs.clear();
             }
             Json choice = last_choice(piece.choice);
             end_choice(rest, stream.has_calls, stream.offset, choice);
@@ -211,7 +212,9 @@ class OpenAiReply : public api::ReplyFormat {
     // After finish_choice(). offset: of the first token in the choice's text.
     void add_tokens(const Piece& piece, size_t& offset, Json& choice) const {
         if (header_.logprobs && !piece.logprobs.empty()) {
-            choice.set("logprobs", logprobs_json(piece.logprobs, offset));
+            std::vector<api::TokenLogprob> tokens = piece.prompt_logprobs;  // of an echo
+            tokens.insert(tokens.end(), piece.logprobs.begin(), piece.logprobs.end());
+            choice.set("logprobs", logprobs_json(tokens, offset));
         }
         if (header_.return_token_ids) choice.set("token_ids", ids_json(piece.token_ids));
         if (header_.logits_hash) choice.set("logits_hashes", hashes_json(piece.logits_hashes));

@@ -1,0 +1,65 @@
+"""Logprobs of prompts: each is what the model gives for that token behind those before it."""
+import json
+
+import pytest
+
+from harness import Server, goldens, write_pair
+
+SHORT, LONG = goldens()
+
+
+def generate(server, ids, start=-1, **more):
+    status, text = server.request("POST", "/generate", {
+        "input_ids": ids, "return_logprob": True, "logprob_start_len": start, "top_logprobs_num": 2,
+        "sampling_params": {"temperature": 0, "max_new_tokens": 1, "ignore_eos": True}} | more)
+    assert status == 200, f"{status} {text}\n{server.tail()}"
+    return json.loads(text)["meta_info"]
+
+
+def one_by_one(server, ids):
+    """The same by asking for each token behind its prefix."""
+    found = []
+    for i in range(1, len(ids)):
+        meta = generate(server, ids[:i], token_ids_logprob=[ids[i]])
+        found.append(meta["output_token_ids_logprobs"][0][0][:2])
+    return found
+
+
+@pytest.mark.parametrize("separated", [True, False])
+def test_they_are_what_each_prefix_gives(tmp_path, separated):
+    settings = {"page_size": 16, "chunked_prefill_size": 32, "enable_mtp": separated}
+    with Server(write_pair(tmp_path, separated=separated, settings=settings)) as server:
+        ids = SHORT[0]["prompt_ids"] + SHORT[1]["prompt_ids"] + SHORT[2]["prompt_ids"] + SHORT[3]["prompt_ids"]
+        expected = one_by_one(server, ids)
+        for start in (0, 1, 20, len(ids) - 1):
+            meta = generate(server, ids, start)
+            told = meta["input_token_logprobs"]
+            assert [entry[1] for entry in told] == ids[start:]
+            if start == 0:
+                assert told[0][0] is None and meta["input_top_logprobs"][0] is None
+                told = told[1:]
+            assert [entry[:2] for entry in told] == expected[max(start, 1) - 1:]
+            assert len(meta["input_top_logprobs"]) == len(ids) - start
+        assert generate(server, ids, len(ids) + 5)["input_token_logprobs"] == []
+        assert generate(server, ids)["input_token_logprobs"] == []
+        server.idle()
+
+
+def test_an_echo_has_them_in_front(tmp_path):
+    with Server(write_pair(tmp_path)) as server:
+        ids = SHORT[0]["prompt_ids"]
+        expected = generate(server, ids, 0)["input_token_logprobs"]
+        body = {"model": "demo", "prompt": ids, "max_tokens": 4, "temperature": 0, "echo": True, "logprobs": 1}
+        _, text = server.request("POST", "/v1/completions", body)
+        choice = json.loads(text)["choices"][0]
+        logprobs = choice["logprobs"]
+        assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
+        assert logprobs["token_logprobs"][:len(ids)] == [entry[0] for entry in expected]
+        assert len(logprobs["tokens"]) == len(ids) + 4
+        _, text = server.request("POST", "/v1/completions", body | {"stream": True})
+        parts = [json.loads(line[6:])["choices"][0] for line in text.splitlines()
+                 if line.startswith("data: {")]
+        assert "".join(part["text"] for part in parts) == choice["text"]
+        streamed = {key: sum((part["logprobs"][key] for part in parts if part["logprobs"]), [])
+                    for key in logprobs}
+        assert streamed == logprobs
