@@ -203,17 +203,18 @@ class Run {
                                               std::chrono::duration<double>(record.started_s)));
                 co_await timer.async_wait(kTuple);
             }
-            co_await one(*connection, request, record);
+            co_await one(*connection, request, output_len(shape_, first_index_ + i), record);
         }
     }
 
-    asio::awaitable<void> one(Connection& connection, HttpRequest& request, RequestRecord& record) {
+    asio::awaitable<void> one(Connection& connection, HttpRequest& request, int num_tokens,
+                              RequestRecord& record) {
         CompletionStream completion;
         std::string refusal;
         auto sink = [&](std::string_view bytes) {
             if (connection.status() == 200) {
-                const int num_tokens = completion.feed(bytes);
-                if (num_tokens > 0) record.arrivals.push_back({now_s(), num_tokens});
+                const int num_new = completion.feed(bytes);
+                if (num_new > 0) record.arrivals.push_back({now_s(), num_new});
             } else if (refusal.size() < kErrorBodyBytes) {
                 refusal += bytes;
             }
@@ -227,7 +228,7 @@ class Run {
         if (!record.failure.empty()) co_return;
         record.failure =
             connection.status() == 200
-                ? completion.why_incomplete(shape_.output_len)
+                ? completion.why_incomplete(num_tokens)
                 : fmt::format("HTTP {}: {}", connection.status(), error_message(refusal));
     }
 
@@ -239,7 +240,7 @@ class Run {
         request.set(http::field::content_type, "application/json");
         request.body() = Json::object()
                              .set("model", shape_.model)
-                             .set("max_tokens", shape_.output_len)
+                             .set("max_tokens", output_len(shape_, first_index_ + i))
                              .set("temperature", 0)
                              .set("ignore_eos", true)
                              .set("stream", true)
@@ -310,7 +311,21 @@ Result<Endpoint> parse_url(const std::string& url) {
     return endpoint;
 }
 
+namespace {
+
+const Example& example(const LoadShape& shape, int64_t index) {
+    const auto count = static_cast<int64_t>(shape.examples.size());
+    return shape.examples[(index % count + count) % count];
+}
+
+}  // namespace
+
+int output_len(const LoadShape& shape, int64_t index) {
+    return shape.examples.empty() ? shape.output_len : example(shape, index).output_len;
+}
+
 std::vector<int32_t> prompt_ids(const LoadShape& shape, int64_t index) {
+    if (!shape.examples.empty()) return example(shape, index).prompt_ids;
     const int prefix_len = shape.num_prefixes > 0 ? shape.prefix_len : 0;
     std::vector<int32_t> ids(static_cast<size_t>(prefix_len) + shape.prompt_len);
     const auto fill = [&](size_t begin, size_t end, uint64_t state) {

@@ -20,12 +20,23 @@ struct Endpoint {
 // "http://HOST[:PORT]", with or without a trailing "/" or "/v1".
 Result<Endpoint> parse_url(const std::string& url);
 
+// A prompt of a file, and how many tokens its answer has there.
+struct Example {
+    std::vector<int32_t> prompt_ids;
+    int output_len = 0;
+};
+
+// A JSON array of objects that hold prompt_ids and output_ids (as the golden files do), or, in place of
+// output_ids, output_len.
+Result<std::vector<Example>> read_examples(const std::string& path);
+
 struct LoadShape {
     int requests = 16;
     int concurrency = 4;
     int prompt_len = 128, output_len = 128;  // tokens
     // Before its own prompt_len tokens each prompt has one of num_prefixes texts, in turn.
     int num_prefixes = 0, prefix_len = 0;
+    std::vector<Example> examples = {};      // in turn; empty: prompts and lengths are as above
     double rate = 0;                         // requests a second; 0: as soon as a stream is free
     int64_t seed = 0;
     int max_token_id = 8159;  // below the special tokens of every DeepSeek vocabulary
@@ -52,7 +63,8 @@ struct LoadResult {
     bool counted_by_ids = true;  // false: the server sends no token_ids, so chunks were counted
 };
 
-// The prompt of request `index`: ids from 3 to max_token_id behind a first 0, by seed and index
+int output_len(const LoadShape& shape, int64_t index);
+// The prompt of request `index`: an example's, or ids from 3 to max_token_id behind a first 0, by seed and index
 // alone. The warm-up has negative indices, and a prefix that nobody else has.
 std::vector<int32_t> prompt_ids(const LoadShape& shape, int64_t index);
 

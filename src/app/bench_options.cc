@@ -48,6 +48,7 @@ std::vector<Flag> make_flags(Options& o, bool& help) {
          IntegerOf32{&load.num_prefixes, 0, kMany}},
         {"--prefix-len", "L", "tokens of each of these, beside --prompt-len [0]",
          IntegerOf32{&load.prefix_len, 0, kMany}},
+        {"--prompts", "FILE", "prompts and lengths of a JSON file, as models/demo/golden has them", &o.prompts},
         {"--output-len", "O", "tokens of each answer: greedy, ignore_eos [128]",
          IntegerOf32{&load.output_len, 1, kMany}},
         {"--seed", "S", "of the prompts; the same again may hit the prefix cache [the time]",
@@ -121,6 +122,12 @@ void check_together(const std::vector<Flag>& flags, const std::set<std::string>&
         errors.push_back(found("--prefixes", std::to_string(load.num_prefixes),
                                fmt::format("it and --prefix-len, which is {}, both or neither",
                                            load.prefix_len)));
+    }
+    if (!options.prompts.empty()) {
+        if (auto examples = read_examples(options.prompts))
+            load.examples = *std::move(examples);
+        else
+            errors.push_back("command line: --prompts: " + examples.message());
     }
     if (auto endpoint = parse_url(options.url); !endpoint) {
         errors.push_back("command line: --url: " + endpoint.message());

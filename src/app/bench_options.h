@@ -12,6 +12,7 @@ namespace aerie::bench {
 struct Options {
     std::string url = "http://127.0.0.1:30000";
     LoadShape load;
+    std::string prompts;  // a file; empty: random ones
     bool json = false;
     std::string compare, versus;  // serve options; compare empty: one load on `url`
     int rounds = 3;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 namespace aerie::bench {
 namespace {
 
@@ -105,6 +107,28 @@ TEST(ParseUrl, HostAndPort) {
                             "http://h:0", "http://h:65536", "http://h/path", "http://[::1"}) {
         EXPECT_FALSE(parse_url(url).ok()) << url;
     }
+}
+
+TEST(Examples, AreTakenInTurnWithTheirLengths) {
+    const std::string path = testing::TempDir() + "/examples.json";
+    const auto written = [&](const std::string& text) {
+        std::ofstream(path) << text;
+        return read_examples(path);
+    };
+    auto examples = written(R"([{"prompt_ids": [0, 5], "output_ids": [1, 2, 3]},
+                                {"prompt_ids": [7], "output_len": 9}])");
+    ASSERT_TRUE(examples.ok()) << examples.message();
+    const LoadShape shape{.examples = *examples};
+    EXPECT_EQ(prompt_ids(shape, 2), (std::vector<int32_t>{0, 5}));
+    EXPECT_EQ(output_len(shape, 2), 3);
+    EXPECT_EQ(prompt_ids(shape, -1), std::vector<int32_t>{7});
+    EXPECT_EQ(output_len(shape, 1), 9);
+    for (const char* bad : {"", "{}", "[]", "[1]", R"([{"prompt_ids": []}])", R"([{"prompt_ids": [1]}])",
+                            R"([{"prompt_ids": [1.5], "output_len": 1}])",
+                            R"([{"prompt_ids": [1], "output_len": 0}])"}) {
+        EXPECT_FALSE(written(bad).ok()) << bad;
+    }
+    EXPECT_FALSE(read_examples("/nowhere").ok());
 }
 
 TEST(PromptIds, DependOnSeedAndIndexAloneAndStayInRange) {

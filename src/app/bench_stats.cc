@@ -105,12 +105,14 @@ Summary summarize(const LoadResult& result, const LoadShape& shape) {
     double begin_s = std::numeric_limits<double>::infinity(), end_s = 0;
     double num_output = 0, num_input = 0, num_cached = 0;
     std::vector<double> ttft_ms, gaps_ms, e2e_ms;
+    int64_t index = 0;
     for (const RequestRecord& record : result.requests) {
+        const auto prompt_len = static_cast<double>(prompt_ids(shape, index++).size());
         begin_s = std::min(begin_s, record.started_s);
         end_s = std::max(end_s, record.ended_s);
         for (const Arrival& arrival : record.arrivals) num_output += arrival.num_tokens;
         if (!record.arrivals.empty()) {
-            num_input += shape.prompt_len + (shape.num_prefixes > 0 ? shape.prefix_len : 0);
+            num_input += prompt_len;
             num_cached += static_cast<double>(record.num_cached);
         }
         if (!record.failure.empty()) continue;  // half an answer says nothing about times
@@ -146,7 +148,10 @@ std::string describe(const LoadShape& shape) {
         fmt::format("{} requests, {} at a time, {} prompt and {} output tokens, seed {}",
                     shape.requests, shape.concurrency, shape.prompt_len, shape.output_len,
                     shape.seed);
-    if (shape.num_prefixes > 0) {
+    if (!shape.examples.empty()) {
+        text = fmt::format("{} requests, {} at a time, of {} examples", shape.requests,
+                           shape.concurrency, shape.examples.size());
+    } else if (shape.num_prefixes > 0) {
         text += fmt::format(", behind one of {} prefixes of {} tokens", shape.num_prefixes,
                             shape.prefix_len);
     }
@@ -210,6 +215,7 @@ Json to_json(const LoadShape& shape) {
         .set("num_prefixes", shape.num_prefixes)
         .set("prefix_len", shape.prefix_len)
         .set("output_len", shape.output_len)
+        .set("num_examples", static_cast<int64_t>(shape.examples.size()))
         .set("rate", shape.rate)
         .set("seed", shape.seed)
         .set("warmup", shape.warmup);
