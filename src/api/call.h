@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "config/http_limits.h"
 #include "parse/output_parser.h"
 #include "request/request.h"
 
@@ -63,6 +64,7 @@ struct CallDefaults {
     double repetition_penalty = 1.0;
     int vocab_size = 0;
     parse::Formats formats = {};  // in which the model writes reasoning and tool calls
+    RequestLimits limits = {};
 };
 
 }  // namespace aerie::api

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "config/http_limits.h"
 
 namespace aerie {
 
@@ -72,6 +73,9 @@ struct Settings {
     std::string chat_template;                       // empty: the model's
     std::string api_key, admin_api_key;              // empty: none
     std::string ssl_certfile, ssl_keyfile;           // empty: plain HTTP
+    std::string ssl_keyfile_password, ssl_ca_certs;  // empty: none
+    HttpLimits http;
+    RequestLimits requests;
     int stream_interval = 1;                         // tokens
     bool enable_metrics = true;
     LogLevel log_level = LogLevel::kInfo;

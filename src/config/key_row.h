@@ -1,5 +1,5 @@
 // row<FIELD(section.name)>(…): one row of the table of keys, its type taken from the field of
-// Config that it fills. Only settings_keys.cc and toml_keys.cc include this.
+// Config that it fills. Only settings_keys.cc, http_keys.cc and toml_keys.cc include this.
 #pragma once
 
 #include <algorithm>
@@ -77,6 +77,7 @@ ConfigKey row(const char* section, const char* name, About about) {
 }
 
 std::vector<ConfigKey> settings_rows();
+std::vector<ConfigKey> http_rows();  // those of settings.json that concern TLS and what clients may do
 std::vector<ConfigKey> toml_rows();
 
 }  // namespace aerie

@@ -133,13 +133,19 @@ std::string describe_keys() {
 }
 
 uint64_t config_fingerprint(const Config& config) {
-    static constexpr const char* kMayDiffer[] = {
-        "log_level", "api_key",       "admin_api_key", "ssl_certfile", "ssl_keyfile",   "host",
-        "port",      "chat_template", "model_path",    "path",         "tokenizer_path"};
+    static constexpr std::string_view kMayDiffer[] = {
+        "log_level",     "api_key", "admin_api_key", "host", "port",
+        "chat_template", "model_path", "path", "tokenizer_path"};
+    // What concerns node 0's clients alone.
+    static constexpr std::string_view kMayDifferFrom[] = {"ssl_", "http_"};
     std::string text;
     for (const ConfigKey& key : config_keys()) {
-        if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), std::string_view(key.name)) !=
-            std::end(kMayDiffer)) {
+        const auto is_name = [&](std::string_view name) { return key.name == name; };
+        const auto begins = [&](std::string_view prefix) {
+            return std::string_view(key.name).starts_with(prefix);
+        };
+        if (std::ranges::any_of(kMayDiffer, is_name) ||
+            std::ranges::any_of(kMayDifferFrom, begins)) {
             continue;
         }
         text += key.label() + "=" + key.get(config).dump() + "\n";

@@ -77,6 +77,9 @@ TEST(Keys, FingerprintCountsOnlyWhatMustAgree) {
     b.settings.log_level = LogLevel::kDebug;
     b.server.port = 1;
     b.node_rank = 3;
+    b.settings.ssl_certfile = "/c.pem";
+    b.settings.http.max_headers = 9;
+    b.settings.requests.max_n = 9;
     EXPECT_EQ(config_fingerprint(a), config_fingerprint(b));
     b.settings.page_size = 32;
     EXPECT_NE(config_fingerprint(a), config_fingerprint(b));

@@ -3,7 +3,7 @@
 namespace aerie {
 
 std::vector<ConfigKey> settings_rows() {
-    return {
+    std::vector<ConfigKey> rows = {
         row<FIELD(settings.model_path)>(
             "", "model_path",
             {.flag = "model-path",
@@ -148,10 +148,6 @@ std::vector<ConfigKey> settings_rows() {
                                            {.meaning = "callers of admin endpoints must send it",
                                             .unset = "none",
                                             .secret = true}),
-        row<FIELD(settings.ssl_certfile)>(
-            "", "ssl_certfile", {.meaning = "PEM certificate chain: serve HTTPS", .unset = "none"}),
-        row<FIELD(settings.ssl_keyfile)>(
-            "", "ssl_keyfile", {.meaning = "PEM private key of ssl_certfile", .unset = "none"}),
         row<FIELD(settings.stream_interval)>("", "stream_interval",
                                              {.meaning = "tokens between two events of a stream",
                                               .min = 1,
@@ -167,6 +163,8 @@ std::vector<ConfigKey> settings_rows() {
              .max = 1e6,
              .unit = "seconds"}),
     };
+    for (ConfigKey& key : http_rows()) rows.push_back(std::move(key));
+    return rows;
 }
 
 }  // namespace aerie

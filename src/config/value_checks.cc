@@ -154,6 +154,13 @@ void check_values(CheckContext& c) {
         c.fail("bad value: {} and {}; expected both or none", c.say("", "ssl_certfile"),
                c.say("", "ssl_keyfile"));
     }
+    for (const auto& [key, value] : {std::pair("ssl_keyfile_password", &s.ssl_keyfile_password),
+                                     std::pair("ssl_ca_certs", &s.ssl_ca_certs)}) {
+        if (!value->empty() && s.ssl_certfile.empty()) {
+            c.fail("bad value: {} without ssl_certfile; expected both, or neither for plain HTTP",
+                   c.say("", key));
+        }
+    }
     if (s.watchdog_timeout < c.config.ae_separation.exchange_timeout_s) {
         c.fail("bad value: {}, less than {}, which a step may wait for its experts; expected at "
                "least that",

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/keys.h"
 #include "config/nearest.h"
@@ -118,6 +119,22 @@ ReplicaChoiceOptions replica_choice(const LoadedConfig& loaded) {
     return options;
 }
 
+void set_http_limits(const HttpLimits& limits, http::ServerOptions& options) {
+    const auto bytes = [](double count, int shift) {
+        return static_cast<size_t>(std::ldexp(count, shift));
+    };
+    options.max_connections = limits.max_connections;
+    options.max_body_bytes = bytes(limits.max_body_mb, 20);
+    options.max_header_bytes = bytes(limits.max_header_kb, 10);
+    options.max_headers = limits.max_headers;
+    options.max_url_bytes = bytes(limits.max_url_kb, 10);
+    options.max_unsent_bytes = bytes(limits.stream_buffer_mb, 20);
+    options.header_timeout_s = limits.header_timeout_s;
+    options.body_timeout_s = limits.body_timeout_s;
+    options.idle_timeout_s = limits.idle_timeout_s;
+    options.write_timeout_s = limits.write_timeout_s;
+}
+
 Json ae_separation(const LoadedConfig& loaded) {
     const Config& config = loaded.config;
     const AeSeparation& separation = config.ae_separation;
@@ -178,11 +195,13 @@ Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::
     FrontendOptions options;
     options.http.host = loaded.config.server.host;
     options.http.port = loaded.config.server.port;
+    set_http_limits(settings.http, options.http);
     options.served_model_name = settings.served_model_name;
     options.api_key = settings.api_key;
     options.admin_api_key = settings.admin_api_key;
     options.context_length = settings.context_length.value_or(loaded.model.max_position_embeddings);
     options.defaults = call_defaults(loaded.model);
+    options.defaults.limits = settings.requests;
     options.max_running_requests = max_running_requests(loaded);
     options.max_queued_requests = settings.max_queued_requests;
     options.random_seed = settings.random_seed;

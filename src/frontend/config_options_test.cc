@@ -20,12 +20,24 @@ LoadedConfig demo(std::vector<std::pair<std::string, std::string>> overrides = {
 
 TEST(ConfigOptions, SayWhatTheFilesSay) {
     auto options = frontend_options(
-        demo({{"port", "1234"}, {"api-key", "secret"}, {"max-queued-requests", "7"}}), "9.9");
+        demo({{"port", "1234"},
+              {"api-key", "secret"},
+              {"max-queued-requests", "7"},
+              {"http-max-body-mb", "0.5"},
+              {"http-max-url-kb", "2"},
+              {"http-idle-timeout-s", "3"},
+              {"http-max-tools", "5"}}),
+        "9.9");
     ASSERT_TRUE(options.ok()) << options.message();
     const FrontendOptions& o = *options;
     EXPECT_EQ(o.http.port, 1234);
     EXPECT_EQ(o.api_key, "secret");
     EXPECT_EQ(o.max_queued_requests, 7);
+    EXPECT_EQ(o.http.max_body_bytes, 512u << 10);
+    EXPECT_EQ(o.http.max_url_bytes, 2048u);
+    EXPECT_EQ(o.http.idle_timeout_s, 3);
+    EXPECT_EQ(o.defaults.limits.max_tools, 5);
+    EXPECT_EQ(o.server_info["http_max_tools"], Json(5));
     EXPECT_TRUE(o.max_running_requests.has_value());
     EXPECT_EQ(o.defaults.temperature, 0.6);  // of generation_config.json
     EXPECT_EQ(o.defaults.top_p, 0.95);
@@ -56,6 +68,21 @@ TEST(ConfigOptions, ServerInfoSaysHowManyKvTokensFitAndWhy) {
         EXPECT_THAT(replica["reason"].as_string(), testing::StartsWith("memory holds "));
         EXPECT_THAT(replica["reason"].as_string(), testing::HasSubstr("mem_fraction_static 0.01"));
     }
+}
+
+// docs/limits.md shows both.
+TEST(ConfigOptions, TheSettingsAndTheServerHaveTheSameDefaults) {
+    const http::ServerOptions here = (*frontend_options(demo(), "1")).http, there;
+    EXPECT_EQ(here.max_connections, there.max_connections);
+    EXPECT_EQ(here.max_body_bytes, there.max_body_bytes);
+    EXPECT_EQ(here.max_header_bytes, there.max_header_bytes);
+    EXPECT_EQ(here.max_headers, there.max_headers);
+    EXPECT_EQ(here.max_url_bytes, there.max_url_bytes);
+    EXPECT_EQ(here.max_unsent_bytes, there.max_unsent_bytes);
+    EXPECT_EQ(here.header_timeout_s, there.header_timeout_s);
+    EXPECT_EQ(here.body_timeout_s, there.body_timeout_s);
+    EXPECT_EQ(here.idle_timeout_s, there.idle_timeout_s);
+    EXPECT_EQ(here.write_timeout_s, there.write_timeout_s);
 }
 
 // The index of what replicas hold is as large as their pools.

@@ -40,7 +40,7 @@ Handlers::Handlers(const FrontendOptions& options, FrontendParts parts)
     : options_(options),
       parts_(std::move(parts)),
       encoder_(parts_.tokenizer, parts_.render_chat, options.context_length,
-               options.defaults.formats.reasoning),
+               options.defaults),
       metrics_(parts_.registry, options.served_model_name),
       started_(std::time(nullptr)),
       dispatcher_(Dispatcher::make(parts_.engine, dispatcher_options(options))),
@@ -55,9 +55,12 @@ void Handlers::send_json(HttpCall& call, const Json& json) const {
 }
 
 bool Handlers::read_body(HttpCall& call, Json& body) const {
-    auto parsed = Json::parse(call.request.body);
+    const int max_depth = options_.defaults.limits.max_json_depth;
+    auto parsed = Json::parse(call.request.body, max_depth);
     if (!parsed) {
-        send_error(call, {.message = "the body is not JSON: " + parsed.message()});
+        send_error(call, {.message = fmt::format("the body is not JSON of at most {} levels "
+                                                 "(http_max_json_depth): {}",
+                                                 max_depth, parsed.message())});
         return false;
     }
     body = *std::move(parsed);

@@ -52,7 +52,8 @@ void Handlers::parse_function_call(HttpCall& call) {
         return send_error(call, error);
     }
     Json tools;
-    if (auto bad = openai::read_tool_list(body["tools"], tools, options.tool_names)) {
+    if (auto bad = openai::read_tool_list(body["tools"], options_.defaults.limits, tools,
+                                         options.tool_names)) {
         return send_error(call, *bad);
     }
     const parse::Events events = parse_whole(std::move(options), body["text"].as_string());

@@ -15,11 +15,12 @@ constexpr const char* kProbe = R"({"probe": 1})";  // as json.dumps writes it
 }  // namespace
 
 PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, RenderChat render_chat,
-                             int context_length, parse::ReasoningFormat reasoning)
+                             int context_length, const api::CallDefaults& defaults)
     : tokenizer_(tokenizer),
       render_chat_(std::move(render_chat)),
       context_length_(context_length),
-      reasoning_(reasoning),
+      reasoning_(defaults.formats.reasoning),
+      max_messages_(defaults.limits.max_messages),
       takes_text_arguments_(shows_arguments(kProbe)),
       takes_object_arguments_(shows_arguments(Json::object().set("probe", 1))) {}
 
@@ -66,6 +67,13 @@ void PromptEncoder::convert_arguments(Json& messages) const {
 
 MaybeError PromptEncoder::render(const api::ChatPrompt& chat, std::string& text,
                                  bool& opens_reasoning) const {
+    if (const size_t count = chat.messages.as_array().size();
+        count > static_cast<size_t>(max_messages_)) {
+        return ApiError{.message = fmt::format("messages must be at most {} (http_max_messages), "
+                                               "got {}",
+                                               max_messages_, count),
+                        .param = "messages"};
+    }
     Json variables = chat.template_variables;
     Json messages = chat.messages;
     std::string rest;  // the beginning of the answer, after the generation prompt

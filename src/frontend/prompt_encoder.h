@@ -20,9 +20,8 @@ using RenderChat = std::function<Result<std::string>(const Json& variables)>;
 class PromptEncoder {
   public:
     // The tokenizer must outlive this. context_length: tokens, prompt and output.
-    // reasoning: the model's.
     PromptEncoder(const Tokenizer& tokenizer, RenderChat render_chat, int context_length,
-                  parse::ReasoningFormat reasoning);
+                  const api::CallDefaults& defaults);
 
     // add_special_tokens: of a text, the BOS that its model expects. A chat template writes its own.
     // opens_reasoning: whether the answer begins inside the reasoning.
@@ -44,7 +43,8 @@ class PromptEncoder {
     const Tokenizer& tokenizer_;
     const RenderChat render_chat_;
     const int context_length_;
-    const parse::ReasoningFormat reasoning_;
+    const parse::ReasoningFormat reasoning_;  // the model's
+    const int max_messages_;
     // How the template can write the arguments of past calls: some want a text, some an object.
     const bool takes_text_arguments_, takes_object_arguments_;
 };

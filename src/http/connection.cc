@@ -214,11 +214,12 @@ bool Connection::refuse(int status, std::string message) {
 bool Connection::refuse_syntax(const boost::system::error_code& error) {
     const ServerOptions& options = context_.options;
     if (error == beast_http::error::body_limit) {
-        return refuse(413, fmt::format("the request body is larger than {} bytes",
+        return refuse(413, fmt::format("the request body is larger than {} bytes (http_max_body_mb)",
                                        options.max_body_bytes));
     }
     if (error == beast_http::error::header_limit) {
-        return refuse(431, fmt::format("the request headers are larger than {} bytes",
+        return refuse(431, fmt::format("the request headers are larger than {} bytes "
+                                       "(http_max_header_kb)",
                                        options.max_header_bytes));
     }
     return refuse(400, fmt::format("this is not an HTTP/1.1 request: {}", error.message()));
@@ -269,7 +270,8 @@ asio::awaitable<bool> Connection::read_header(Parser& parser) {
         }
         if (!co_await wait_input(deadline)) {
             if (input_ended_) co_return false;
-            co_return refuse(408, fmt::format("the request headers did not come within {} s",
+            co_return refuse(408, fmt::format("the request headers did not come within {} s "
+                                              "(http_header_timeout_s)",
                                               context_.options.header_timeout_s));
         }
     }
@@ -286,10 +288,16 @@ Status Connection::set_path(const Parser& parser) {
 
 bool Connection::check_header(const Parser& parser) {
     const auto& message = parser.get();
+    const size_t url_size = message.target().size();
+    if (url_size > context_.options.max_url_bytes) {
+        return refuse(414, fmt::format("the URL has {} bytes, at most {} are read (http_max_url_kb)",
+                                       url_size, context_.options.max_url_bytes));
+    }
     if (auto status = set_path(parser); !status) return refuse(400, status.message());
     const auto num_headers = std::distance(message.begin(), message.end());
     if (num_headers > context_.options.max_headers) {
-        return refuse(431, fmt::format("the request has {} headers, at most {} are read",
+        return refuse(431, fmt::format("the request has {} headers, at most {} are read "
+                                       "(http_max_headers)",
                                        num_headers, context_.options.max_headers));
     }
     // Its body would have no length: it would be read as the next request.
@@ -314,7 +322,8 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
         }
         if (!co_await wait_input(deadline)) {
             if (input_ended_) co_return false;
-            co_return refuse(408, fmt::format("the request body did not come within {} s",
+            co_return refuse(408, fmt::format("the request body did not come within {} s "
+                                              "(http_body_timeout_s)",
                                               context_.options.body_timeout_s));
         }
     }

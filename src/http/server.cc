@@ -95,7 +95,7 @@ asio::awaitable<void> Server::Impl::accept_loop() {
 
 void Server::Impl::refuse_connection(tcp::socket socket) {
     const ErrorBody body = context.error_format(
-        503, "", fmt::format("too many connections, at most {} are served",
+        503, "", fmt::format("too many connections, at most {} are served (http_max_connections)",
                              context.options.max_connections));
     ResponseHead head;
     head.status = 503;

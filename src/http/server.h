@@ -16,6 +16,7 @@
 
 namespace aerie::http {
 
+// What a client is refused for names the setting that holds the limit (config/http_limits.h).
 struct ServerOptions {
     std::string host = "127.0.0.1";  // an address or a name
     int port = 0;                    // 0: any free one
@@ -23,6 +24,7 @@ struct ServerOptions {
 
     int max_connections = 4096;                // beyond: 503, closed
     size_t max_header_bytes = 64 << 10;        // beyond: 431, closed
+    size_t max_url_bytes = 16 << 10;           // beyond: 414, closed
     int max_headers = 128;                     // beyond: 431, closed
     size_t max_body_bytes = size_t{64} << 20;  // beyond: 413, closed
     size_t max_pipelined_bytes = 64 << 10;     // beyond: not read until the answer is out

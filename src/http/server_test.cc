@@ -112,6 +112,7 @@ TEST_F(ServerTest, RefusesWhatIsOverALimit) {
     ServerOptions options;
     options.max_header_bytes = 1000;
     options.max_headers = 5;
+    options.max_url_bytes = 50;
     options.max_body_bytes = 100;
     start(options);
     const std::string long_body(101, 'x');
@@ -126,6 +127,8 @@ TEST_F(ServerTest, RefusesWhatIsOverALimit) {
              "\r\n0\r\n\r\n",
          413, "larger than 100 bytes"},
         {"GET / HTTP/1.1\r\nA: " + std::string(2000, 'a') + "\r\n\r\n", 431, "1000 bytes"},
+        {"GET /" + std::string(50, 'u') + " HTTP/1.1\r\n\r\n", 414,
+         "the URL has 51 bytes, at most 50 are read (http_max_url_kb)"},
         {"GET / HTTP/1.1\r\nA: " + std::string(2000, 'a'), 431, "1000 bytes"},
         {"GET / HTTP/1.1\r\na: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\nf: 1\r\n\r\n", 431,
          "6 headers, at most 5"},

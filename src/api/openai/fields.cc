@@ -79,11 +79,8 @@ bool is_false(const Json& v) { return v.is_bool() && !v.as_bool(); }
 
 // ---- reading one field ----
 
-constexpr int kMaxChoices = 128;
-constexpr size_t kMaxStops = 256;
 constexpr size_t kMaxStopRegexes = 4;  // each is matched for each token
 constexpr size_t kMaxStopIds = 1024;
-constexpr size_t kMaxBiases = 1024;
 constexpr int kMaxTopLogprobs = 20;
 constexpr double kGreedyBelow = 1e-6;  // a temperature that would overflow the logits
 
@@ -120,7 +117,8 @@ MaybeError read_min_tokens(const Context& c) {
                       c.call.sampling.min_new_tokens);
 }
 MaybeError read_n(const Context& c) {
-    return read_whole(c, 1, kMaxChoices, fmt::format("a whole number from 1 to {}", kMaxChoices),
+    const int max = c.defaults.limits.max_n;
+    return read_whole(c, 1, max, fmt::format("a whole number from 1 to {} (http_max_n)", max),
                       c.call.n);
 }
 MaybeError read_seed(const Context& c) {
@@ -129,7 +127,9 @@ MaybeError read_seed(const Context& c) {
     if (!error) c.call.seed = static_cast<uint64_t>(value);
     return error;
 }
-MaybeError read_strings(const Context& c, size_t max, std::vector<std::string>& into) {
+// `setting`: in brackets, where one says how many there may be.
+MaybeError read_strings(const Context& c, size_t max, const char* setting,
+                        std::vector<std::string>& into) {
     const char* const expected = "a string or a list of strings, none of them empty";
     const auto valid = [](const Json& item) {
         return item.is_string() && !item.as_string().empty();
@@ -140,8 +140,8 @@ MaybeError read_strings(const Context& c, size_t max, std::vector<std::string>& 
     }
     if (!c.value.is_array()) return c.wrong(expected);
     if (c.value.as_array().size() > max) {
-        return ApiError{.message = fmt::format("{} must have at most {} strings, got {}", c.name,
-                                               max, c.value.as_array().size()),
+        return ApiError{.message = fmt::format("{} must have at most {} strings{}, got {}", c.name,
+                                               max, setting, c.value.as_array().size()),
                         .param = c.name};
     }
     for (const Json& item : c.value.as_array()) {
@@ -150,9 +150,12 @@ MaybeError read_strings(const Context& c, size_t max, std::vector<std::string>& 
     }
     return {};
 }
-MaybeError read_stop(const Context& c) { return read_strings(c, kMaxStops, c.call.stop); }
+MaybeError read_stop(const Context& c) {
+    const auto max = static_cast<size_t>(c.defaults.limits.max_stop_strings);
+    return read_strings(c, max, " (http_max_stop_strings)", c.call.stop);
+}
 MaybeError read_stop_regex(const Context& c) {
-    if (auto error = read_strings(c, kMaxStopRegexes, c.call.stop_regex)) return error;
+    if (auto error = read_strings(c, kMaxStopRegexes, "", c.call.stop_regex)) return error;
     const auto compiled = parse::StopRegexes::compile(c.call.stop_regex, false);
     if (compiled.ok()) return {};
     return ApiError{.message = "stop_regex: " + compiled.message(), .param = "stop_regex"};
@@ -192,11 +195,12 @@ MaybeError read_repetition_penalty(const Context& c) {
 }
 // {"token id": bias}
 MaybeError read_logit_bias(const Context& c) {
+    const auto max = static_cast<size_t>(c.defaults.limits.max_logit_bias);
     const std::string expected = fmt::format(
-        "an object of at most {} token ids from 0 to {}, each with a number in "
-        "[-100, 100]",
-        kMaxBiases, c.defaults.vocab_size - 1);
-    if (!c.value.is_object() || c.value.as_object().size() > kMaxBiases) return c.wrong(expected);
+        "an object of at most {} (http_max_logit_bias) token ids from 0 to {}, each with a number "
+        "in [-100, 100]",
+        max, c.defaults.vocab_size - 1);
+    if (!c.value.is_object() || c.value.as_object().size() > max) return c.wrong(expected);
     for (const auto& [name, bias] : c.value.as_object()) {
         int32_t id = -1;
         const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), id);

@@ -14,7 +14,6 @@ namespace {
 using api::ApiError;
 using api::MaybeError;
 
-constexpr size_t kMaxTools = 1024;
 constexpr size_t kMaxToolName = 256;  // bytes
 
 ApiError wrong(std::string field, std::string_view expected, const Json& value) {
@@ -85,10 +84,12 @@ MaybeError read_tool_choice(const Json& value, Choice& choice) {
 
 }  // namespace
 
-MaybeError read_tool_list(const Json& tools, Json& into, std::vector<std::string>& names) {
+MaybeError read_tool_list(const Json& tools, const RequestLimits& limits, Json& into,
+                          std::vector<std::string>& names) {
     if (!tools.is_array()) return wrong("tools", "a list of tools", tools);
-    if (tools.as_array().size() > kMaxTools) {
-        return wrong("tools", fmt::format("a list of at most {} tools", kMaxTools), tools);
+    const auto max = static_cast<size_t>(limits.max_tools);
+    if (tools.as_array().size() > max) {
+        return wrong("tools", fmt::format("a list of at most {} tools (http_max_tools)", max), tools);
     }
     into = Json::array();
     for (size_t i = 0; i < tools.as_array().size(); ++i) {
@@ -114,7 +115,7 @@ MaybeError read_tools(const Json& body, const api::CallDefaults& defaults, api::
     if (body["tools"].is_null()) return {};
     Json tools;
     std::vector<std::string> names;
-    if (auto error = read_tool_list(body["tools"], tools, names)) return error;
+    if (auto error = read_tool_list(body["tools"], defaults.limits, tools, names)) return error;
     if (names.empty() || choice == Choice::kNone) return {};
     if (defaults.formats.tools == parse::ToolFormat::kNone) {
         return ApiError{

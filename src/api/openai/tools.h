@@ -14,7 +14,8 @@ api::MaybeError read_tools(const Json& body, const api::CallDefaults& defaults, 
 
 // A list of tools, {"type": "function", "function": {name, description, parameters}} each. `into`:
 // the same with the members that templates expect; `names`: theirs.
-api::MaybeError read_tool_list(const Json& tools, Json& into, std::vector<std::string>& names);
+api::MaybeError read_tool_list(const Json& tools, const RequestLimits& limits, Json& into,
+                               std::vector<std::string>& names);
 
 // separate_reasoning, stream_reasoning, reasoning_effort → call.parser and the template's variables.
 // reasoning_effort is given to the template; "none" means chat_template_kwargs.thinking false where
