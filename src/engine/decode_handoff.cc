@@ -21,7 +21,7 @@ class DecodeHandoff final : public KvHandoff {
           prefill_(options.prefill), fabric_(options.fabric), side_(std::move(side)) {}
 
     void add(const Request& request) override {
-        if (const auto why = gone_.take(request.id)) return tell(request.id, *why);
+        if (const auto gone = gone_.take(request.id)) return tell(request.id, gone->why);
         if (Status added = scheduler_.add(request); !added) {
             told_.push_back(aborted(request.id, added.message(), ErrorKind::kBadRequest));
             return;
@@ -77,12 +77,24 @@ class DecodeHandoff final : public KvHandoff {
         schedule::Retracted retracted;
         uint32_t attempt;
         int prefill_replica;
-        uint32_t epoch;  // of its host
+        uint64_t connection;  // to its host
+    };
+
+    // A request that is not known here, or not any more.
+    struct Gone {
+        std::string why;
+        bool told;  // its client knows
     };
 
     void ended(RequestId id) {
         requests_.erase(id);
-        gone_.put(id, "the request has ended");
+        remember(id, {"the request has ended", true});
+    }
+
+    // Who is forgotten would wait for ever if it came then: its client hears of its end now.
+    void remember(RequestId id, Gone gone) {
+        const auto oldest = gone_.put(id, std::move(gone));
+        if (oldest && !oldest->second.told) tell(oldest->first, oldest->second.why);
     }
 
     void handle(transfer::DecodeEvent& event) {
@@ -105,7 +117,7 @@ class DecodeHandoff final : public KvHandoff {
                 const std::string why = fmt::format(
                     "more than {} requests were announced before they came", kMaxEarly);
                 refuse(oldest->second, why);
-                gone_.put(oldest->first, why);
+                remember(oldest->first, {why, false});
             }
             return;
         }
@@ -115,6 +127,7 @@ class DecodeHandoff final : public KvHandoff {
             return refuse(event, "a later attempt was asked for");
         }
         if (event.attempt == known->second.attempt()) return;
+        if (known->second.announced) return refuse(event, "another attempt is under way");
         known->second.announced = event;
         sent_back_.erase(event.id);
         scheduler_.announced(event.id);
@@ -189,7 +202,7 @@ class DecodeHandoff final : public KvHandoff {
         if (known == requests_.end()) {
             early_.erase(event.id);
             refuse(event, event.why);
-            if (!gone_.contains(event.id)) gone_.put(event.id, event.why);
+            if (!gone_.contains(event.id)) remember(event.id, {event.why, false});
             return;
         }
         // Of an attempt before the one that runs, or that has been asked for.
@@ -242,26 +255,30 @@ class DecodeHandoff final : public KvHandoff {
         const auto known = requests_.find(retracted.id);
         if (known == requests_.end()) return;
         known->second.announced.reset();
+        if (attempt > transfer::kMaxAttempts) {
+            return fail(retracted.id, fmt::format("it has been computed {} times", attempt - 1));
+        }
         Request again = known->second.request;
         again.prompt = retracted.tokens;
         for (size_t i = 0; i < prefill_.size(); ++i) {
             again.prefill_replica =
                 static_cast<int>((known->second.request.prefill_replica + i) % prefill_.size());
             const int node = prefill_[again.prefill_replica].node;
-            const uint32_t epoch = fabric_->peer_epoch(node);
-            if (epoch == 0 || !side_->retract(again, attempt, retracted.num_output)) continue;
-            sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, epoch};
+            const uint64_t connection = fabric_->peer_connection(node);
+            if (connection == 0 || !side_->retract(again, attempt, retracted.num_output)) continue;
+            sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, connection};
             return;
         }
         fail(retracted.id, "no prefill host lives to compute the request again");
     }
 
-    // The prefill host that had it is gone: another one, or its next life, computes it.
+    // The prefill host that was asked is gone, or may not have heard of it: another one, or the same
+    // again, computes it.
     void send_back_lost() {
         std::vector<SentBack> lost;
         for (const auto& [id, sent] : sent_back_) {
             const int node = prefill_[sent.prefill_replica].node;
-            if (fabric_->peer_epoch(node) != sent.epoch) lost.push_back(sent);
+            if (fabric_->peer_connection(node) != sent.connection) lost.push_back(sent);
         }
         for (const SentBack& sent : lost) {
             sent_back_.erase(sent.retracted.id);
@@ -278,7 +295,7 @@ class DecodeHandoff final : public KvHandoff {
     std::unordered_map<RequestId, Known> requests_;
     std::unordered_map<RequestId, SentBack> sent_back_;
     EarlyNews<transfer::DecodeEvent> early_{kMaxEarly};  // announced, not yet known
-    EarlyNews<std::string> gone_{kMaxEarly};  // cancelled before they were known, or ended: why
+    EarlyNews<Gone> gone_{kMaxEarly};         // cancelled before they were known, or ended
     std::vector<TokenOut> told_;              // for the next publication
 };
 

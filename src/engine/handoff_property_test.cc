@@ -1,11 +1,12 @@
 // A prefill and a decode replica with a fake model, and everything real between them: schedulers,
 // handoffs, both sides of the transfer, a fabric. Random requests that begin alike, tiny pools,
 // cancels at any moment, leases that run out, messages and copies that come late and in another
-// order. Every answer is right, every position that a step reads holds what it must, and nothing is
-// left behind.
+// order, connections that break. Every answer is right, every position that a step reads holds what it
+// must, and nothing is left behind.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <thread>
 
 #include "base/clock.h"
@@ -34,6 +35,7 @@ constexpr int kNumWorlds = 8;
 constexpr int kNumWorlds = 40;
 #endif
 constexpr int kRequestsPerWorld = 60;
+constexpr int kAnyToken = std::numeric_limits<int32_t>::max();
 
 // One replica: what its leader does, without threads of its own.
 class Replica {
@@ -96,7 +98,7 @@ struct Met {
 
 class World {
   public:
-    World(uint64_t seed, Policy policy) : random_(seed) {
+    World(uint64_t seed, Policy policy, bool breaks = false) : random_(seed), breaks_(breaks) {
         schedule::SchedulerOptions prefill = options(Flavour::kPrefill), decode = options(Flavour::kDecode);
         decode.kv.page_size = prefill.kv.page_size;
         decode.chunked_prefill_size = decode.kv.page_size * random_(1, 6);
@@ -108,13 +110,14 @@ class World {
         network_ = comm::make_local_network();
         prefill_ = std::make_unique<Replica>(prefill, comm::make_local_fabric(network_, 0, 1));
         decode_ = std::make_unique<Replica>(decode, comm::make_local_fabric(network_, 1, 1));
-        CHECK(prefill_->held.set_peer(1, 1, decode_->held.address()).ok());
+        connect();
         const double lease_s = random_.chance(50) ? 30 : 0.002;
         prefill_->handoff = make_prefill_handoff(prefill_->scheduler,
                                                   {.replica = 0,
                                                    .fabric = &prefill_->held,
                                                    .decode = {{1, comm::kv_port(true, 0)}},
                                                    .pools = prefill_->pools(),
+                                                   .vocab_size = kAnyToken,
                                                    .lease_s = lease_s,
                                                    .notify = [] {},
                                                    .metrics = {registry_, {"m", "prefill", 0}}},
@@ -125,6 +128,7 @@ class World {
                                   .fabric = &decode_->held,
                                   .prefill = {{0, comm::kv_port(false, 0)}},
                                   .pools = decode_->pools(),
+                                  .vocab_size = kAnyToken,
                                   .notify = [] {},
                                   .metrics = {registry_, {"m", "decode", 0}}},
                                  [this] { decode_->copy_kv(); });
@@ -137,6 +141,8 @@ class World {
             if (next_id_ <= kRequestsPerWorld && random_.chance(40)) arrive();
             if (random_.chance(4)) cancel(random_(1, static_cast<int>(next_id_)));
             if (random_.chance(20)) hold_or_let_go();
+            if (breaks_ && random_.chance(1)) break_off();
+            if (random_.chance(20)) connect();
             receive(prefill_->round());
             receive(decode_->round());
             if (::testing::Test::HasFailure()) return;
@@ -200,6 +206,10 @@ class World {
         for (const TokenOut& token : out) {
             Client& client = clients_.at(token.id);
             if (client.aborted) continue;
+            if (breaks_ && token.finish == FinishReason::kAbort) {  // the client hears of the loss
+                client.aborted = true;
+                continue;
+            }
             ASSERT_NE(token.finish, FinishReason::kAbort) << token.id << ": " << token.error;
             ASSERT_NO_FATAL_FAILURE(client.receive(token));
             if (client.ended()) conversations_.add(client.request.prompt, client.output);
@@ -212,6 +222,13 @@ class World {
         const auto body = static_cast<HeldFabric::Body>(random_(1, 9));
         random_.chance(50) ? fabric.hold(body) : fabric.release(body);
     }
+    // What is under way is lost; the two lives go on, and connect again.
+    void break_off() {
+        prefill_->held.lose_all();
+        decode_->held.lose_all();
+        prefill_->held.disconnect(1, prefill_->held.peer_connection(1));
+    }
+    void connect() { CHECK(prefill_->held.set_peer(1, 1, decode_->held.address()).ok()); }
     void let_all_go() {
         for (Replica* replica : {prefill_.get(), decode_.get()}) {
             for (int body = 1; body <= 9; ++body) replica->held.release(static_cast<HeldFabric::Body>(body));
@@ -241,6 +258,7 @@ class World {
 
     metrics::Registry registry_;
     Random random_;
+    const bool breaks_;
     int64_t longest_ = 0;
     std::shared_ptr<comm::LocalNetwork> network_;
     std::unique_ptr<Replica> prefill_, decode_;
@@ -267,6 +285,18 @@ TEST_P(HandoffProperty, EveryAnswerIsRightAndNothingIsLeft) {
     }
     EXPECT_EQ(met.pushed > 0, GetParam() != Policy::kPassive);
     EXPECT_EQ(met.pulled > 0, GetParam() != Policy::kActive);
+}
+
+TEST_P(HandoffProperty, EveryRequestEndsThoughConnectionsBreak) {
+    Met met;
+    for (uint64_t seed = 0; seed < kNumWorlds && !HasFailure(); ++seed) {
+        SCOPED_TRACE(fmt::format("seed {}", seed));
+        World world(seed, GetParam(), true);
+        world.run();
+        world.add_to(met);
+    }
+    EXPECT_GT(met.answered, kNumWorlds * kRequestsPerWorld / 4);
+    EXPECT_GT(met.cancelled, kNumWorlds);
 }
 
 // What the test rests on: a step that reads KV which is not there is seen.

@@ -93,7 +93,7 @@ class PrefillHandoff final : public KvHandoff {
         attempts_[request.id] = {.number = number,
                                  .decode_replica = request.decode_replica,
                                  .num_before = num_output > 0 ? num_tokens - num_output : 0};
-        if (Status added = scheduler_.add(request, num_output, number > 1); !added) {
+        if (Status added = scheduler_.add(request, num_output, number); !added) {
             give_up(request.id, added.message());
         }
     }
@@ -183,7 +183,7 @@ class PrefillHandoff final : public KvHandoff {
                 break;
             case Kind::kAcked:
                 if (running) leave(event.id);
-                scheduler_.release(event.id);
+                scheduler_.release(event.id, event.attempt);
                 break;
             case Kind::kCancelled:
                 if (!running) break;
@@ -191,8 +191,10 @@ class PrefillHandoff final : public KvHandoff {
                 scheduler_.abort(event.id);
                 leave(event.id);
                 break;
-            case Kind::kReleased: scheduler_.release(event.id); break;
+            case Kind::kReleased: scheduler_.release(event.id, event.attempt); break;
             case Kind::kRetracted:
+                // The same one may be asked for twice.
+                if (attempt != attempts_.end() && attempt->second.number >= event.attempt) break;
                 if (attempt != attempts_.end()) give_up(event.id, "it is computed again");
                 take(event.request, event.attempt, event.num_output);
                 break;

@@ -32,11 +32,11 @@ void Scheduler::may_start(RequestId id) {
     if (Sequence* sequence = get(id)) sequence->may_start = true;
 }
 
-void Scheduler::release(RequestId id) {
+void Scheduler::release(RequestId id, uint32_t attempt) {
     for (const auto& sequence : ended_)
-        if (sequence->id == id) sequence->held = false;
+        if (sequence->id == id && sequence->attempt == attempt) sequence->held = false;
     Sequence* sequence = get(id);
-    if (sequence && sequence->state == State::kPrefilled) {
+    if (sequence && sequence->attempt == attempt && sequence->state == State::kPrefilled) {
         sequence->held = false;
         end(*sequence);
     }

@@ -153,5 +153,35 @@ TEST(Decode, WaitsForOffersToBecomeRetractable) {
     EXPECT_EQ(plan.decode.size(), 1u);
 }
 
+// Writes of an attempt may end when the next one has begun, or has been computed.
+TEST(Handover, ALateReleaseOfAnEarlierAttemptReleasesThatOneAlone) {
+    Scheduler scheduler(options(Flavour::kPrefill, 64));
+    const Request again = request(1, 8);
+    const auto compute = [&](uint32_t attempt) {
+        ASSERT_TRUE(scheduler.add(again, 0, attempt).ok());
+        ASSERT_EQ(scheduler.take_announcements(), std::vector<RequestId>{1});
+        scheduler.may_start(1);
+        const Plan plan = scheduler.plan();
+        ASSERT_EQ(plan.prefill.size(), 1u);
+        end_step(scheduler, plan);
+    };
+    const int64_t all = scheduler.kv().free_tokens();
+    compute(1);
+    const int64_t used = all - scheduler.kv().free_tokens();
+    ASSERT_GT(used, 0);
+    scheduler.abort(1);
+    EXPECT_EQ(scheduler.kv().free_tokens(), all - used);  // pushes may be under way
+    compute(2);
+    EXPECT_EQ(scheduler.kv().free_tokens(), all - 2 * used);
+    scheduler.release(1, 1);
+    EXPECT_EQ(scheduler.kv().free_tokens(), all - used);
+    EXPECT_TRUE(scheduler.is_held(1));
+    scheduler.release(1, 1);
+    EXPECT_TRUE(scheduler.is_held(1));
+    scheduler.release(1, 2);
+    EXPECT_EQ(scheduler.kv().free_tokens(), all);
+    EXPECT_TRUE(scheduler.idle());
+}
+
 }  // namespace
 }  // namespace aerie::schedule

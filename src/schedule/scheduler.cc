@@ -24,7 +24,7 @@ void Scheduler::abort(RequestId id) {
     }
 }
 
-Status Scheduler::add(const Request& request, int num_output, bool again) {
+Status Scheduler::add(const Request& request, int num_output, uint32_t attempt) {
     if (sequences_.contains(request.id)) return error("request {} is known already", request.id);
     const auto num_tokens = static_cast<int64_t>(request.prompt.size());
     if (num_output < 0 || num_output >= num_tokens)
@@ -45,6 +45,7 @@ Status Scheduler::add(const Request& request, int num_output, bool again) {
     sequence->hash_logits = request.hash_logits;
     sequence->decode_replica = request.decode_replica;
     sequence->priority = request.priority;
+    sequence->attempt = attempt;
     sequence->cache_salt = request.cache_salt;
     sequence->tokens = request.prompt;
     sequence->num_prompt = static_cast<int>(num_tokens) - num_output;
@@ -55,7 +56,7 @@ Status Scheduler::add(const Request& request, int num_output, bool again) {
     if (num_output >= sequence->output_limit)
         return error("request {} has {} output tokens already, the most is {}", request.id,
                      num_output, sequence->output_limit);
-    sequence->retracted = again || num_output > 0;
+    sequence->retracted = attempt > 1 || num_output > 0;
     sequence->may_start = options_.flavour != Flavour::kPrefill;
     sequence->order = next_order_++;
     Sequence& added = *sequence;

@@ -67,11 +67,11 @@ class Scheduler {
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
-    // Every flavour. A request that comes `again` to a prefill replica goes first; its output is the
-    // prompt's last `num_output` tokens; sampling is as the client sent it. (A decode replica keeps
+    // Every flavour. A request that comes again to a prefill replica, as attempt 2 or later, goes
+    // first; its output is the prompt's last `num_output` tokens; sampling is as the client sent it. (A decode replica keeps
     // what it retracted; it is announced() again.) The error, for the client, says why the request
     // can never fit, with the numbers; a known id is an error too.
-    Status add(const Request& request, int num_output = 0, bool again = false);
+    Status add(const Request& request, int num_output = 0, uint32_t attempt = 1);
     // Its tokens are not wanted any more; unknown ids are ignored. Steps that are planned keep it.
     // On a prefill or decode replica release() must follow where is_held().
     void abort(RequestId id);
@@ -91,8 +91,9 @@ class Scheduler {
     // Unknown ids are ignored here and below. Prefill: the decode replica has made an offer.
     void may_start(RequestId id);
     // Prefill: the decode replica has acknowledged, or pushes of an aborted request have ended.
-    // Decode: that of an aborted request writes no more. Frees the blocks once no step uses them.
-    void release(RequestId id);
+    // Decode: that of an aborted request writes no more. Frees the blocks of that attempt once no
+    // step uses them.
+    void release(RequestId id, uint32_t attempt = 1);
     // Transfer may still touch the blocks of this request; false for unknown ids.
     bool is_held(RequestId id) const;
 

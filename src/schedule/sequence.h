@@ -29,6 +29,7 @@ struct Sequence {
     bool hash_logits = false;
     int decode_replica = 0;
     int priority = 0;
+    uint32_t attempt = 1;  // prefill: which of the request's prefills
     std::string cache_salt;
 
     // Prompt, then output: position p holds tokens[p]. While a step that samples for it runs, the

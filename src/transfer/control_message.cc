@@ -21,6 +21,23 @@ std::optional<KvHeader> read_header(const comm::Incoming& message) {
     return header;
 }
 
+// 0 where there is none.
+uint32_t attempt_of(const proto::KvMessage& message) {
+    switch (message.body_case()) {
+        case proto::KvMessage::kAnnounce: return message.announce().attempt();
+        case proto::KvMessage::kOffer: return message.offer().attempt();
+        case proto::KvMessage::kDone: return message.done().attempt();
+        case proto::KvMessage::kAck: return message.ack().attempt();
+        case proto::KvMessage::kRead: return message.read().attempt();
+        case proto::KvMessage::kConfirm: return message.confirm().attempt();
+        case proto::KvMessage::kCancel: return message.cancel().attempt();
+        case proto::KvMessage::kStopped: return message.stopped().attempt();
+        case proto::KvMessage::kRetract: return message.retract().attempt();
+        case proto::KvMessage::BODY_NOT_SET: break;
+    }
+    return 0;
+}
+
 }  // namespace
 
 ControlSender::~ControlSender() {
@@ -90,6 +107,11 @@ bool Mailbox::delivered(const comm::Incoming& message, const std::byte* payload)
     if (!parsed || !known) {
         log_error("KV message dropped: {} bytes from replica {} on node-{} that {}", message.payload_bytes,
                   letter.replica, letter.node, parsed ? "does not live there" : "are not a message");
+        return false;
+    }
+    if (const uint32_t attempt = attempt_of(letter.message); attempt < 1 || attempt > kMaxAttempts) {
+        log_error("KV message dropped: attempt {} from replica {} on node-{}, expected 1 to {}", attempt,
+                  letter.replica, letter.node, kMaxAttempts);
         return false;
     }
     std::lock_guard lock(mutex_);

@@ -5,7 +5,7 @@
 namespace aerie::transfer {
 
 TimePoint DecodeSideImpl::attend() {
-    for (const auto& letter : mail_.take()) handle(letter);
+    for (const auto& letter : take_letters()) handle(letter);
     std::vector<std::shared_ptr<Arriving>> to_read;
     {
         std::lock_guard lock(mutex_);
@@ -46,9 +46,12 @@ void DecodeSideImpl::take_done(const Letter& letter, Locked& locked) {
     if (arriving != nullptr && (arriving->from_epoch != letter.epoch || arriving->done)) return;
     if (!done.has_source()) {
         if (arriving == nullptr || arriving->cancelled) return;
+        if (std::string why = fault_in(done, *arriving); !why.empty()) {
+            return locked.tell(event(DecodeEvent::Kind::kCancelled, *arriving, std::move(why)));
+        }
         arriving->done = done;
         arriving->ready = true;
-        return locked.tell(DecodeEvent::Kind::kReady, *arriving);
+        return locked.tell(event(DecodeEvent::Kind::kReady, *arriving));
     }
     if (arriving == nullptr) {
         auto& place = arriving_[done.id()];
@@ -61,13 +64,26 @@ void DecodeSideImpl::take_done(const Letter& letter, Locked& locked) {
         arriving->from_node = letter.node;
         arriving->from_epoch = letter.epoch;
         arriving->pulled = true;
-        locked.tell(DecodeEvent::Kind::kAnnounced, *arriving);
+        locked.tell(event(DecodeEvent::Kind::kAnnounced, *arriving));
     }
     arriving->done = done;
     arriving->pulled = true;
     // It may have been offered already: the prefill side did not wait for that.
     if (!arriving->blocks.empty()) to_read_.push_back(arriving);
     settle(*arriving, locked);
+}
+
+// Why what a peer says of the KV of an offered request cannot be; empty: it can.
+std::string DecodeSideImpl::fault_in(const proto::KvDone& done, const Arriving& arriving) const {
+    if (done.num_tokens() != arriving.num_tokens) {
+        return fmt::format("the prefill side has KV of {} tokens, expected {}", done.num_tokens(),
+                           arriving.num_tokens);
+    }
+    for (const int32_t token : done.first().tokens()) {
+        if (token >= 0 && token < options_.vocab_size) continue;
+        return fmt::format("the prefill side has token {}, expected 0 to {}", token, options_.vocab_size - 1);
+    }
+    return {};
 }
 
 void DecodeSideImpl::take_cancel(const Letter& letter, Locked& locked) {
@@ -88,7 +104,7 @@ void DecodeSideImpl::take_cancel(const Letter& letter, Locked& locked) {
     if (std::exchange(arriving->stopped, true) && !arriving->cancelled) return;  // told already
     if (cancel.lease_ran_out()) arriving->lost = true;
     if (arriving->cancelled || arriving->lost) return settle(*arriving, locked);
-    locked.tell(DecodeEvent::Kind::kCancelled, *arriving, cancel.why());
+    locked.tell(event(DecodeEvent::Kind::kCancelled, *arriving, cancel.why()));
 }
 
 // What was read counts only where the lease still held when the read had ended.
@@ -102,7 +118,7 @@ void DecodeSideImpl::take_confirm(const Letter& letter, Locked& locked) {
     arriving->ready = true;
     options_.metrics.passive_transfers.add();
     options_.metrics.kv_transfer_time.observe(seconds_since(arriving->read_begin));
-    locked.tell(DecodeEvent::Kind::kReady, *arriving);
+    locked.tell(event(DecodeEvent::Kind::kReady, *arriving));
 }
 
 }  // namespace aerie::transfer

@@ -32,12 +32,9 @@ void DecodeSideImpl::read(const std::shared_ptr<Arriving>& arriving) {
 }
 
 Result<std::vector<PreparedGet>> DecodeSideImpl::prepare_read(const Arriving& arriving) {
-    if (arriving.done->num_tokens() != arriving.num_tokens) {
-        return error("the prefill side has KV of {} tokens, expected {}", arriving.done->num_tokens(),
-                     arriving.num_tokens);
-    }
+    if (const std::string why = fault_in(*arriving.done, arriving); !why.empty()) return error("{}", why);
     const Pool& pool = options_.pools.front();
-    auto source = attach(*options_.fabric, arriving.done->source(), static_cast<int>(arriving.blocks.size()),
+    auto source = attach(fabric_, arriving.done->source(), static_cast<int>(arriving.blocks.size()),
                          pool);
     if (!source) return source.error();
     if (source->first_block > arriving.first_block) {
@@ -83,7 +80,7 @@ bool DecodeSideImpl::read_layer(Arriving& arriving, int layer, const std::vector
             for (const comm::Piece& piece : pieces) arriving.bytes += piece.bytes;
         }
         Arriving* const reading = &arriving;  // lives until read_ended()
-        const Status begun = options_.fabric->get(
+        const Status begun = fabric_.get(
             get.pool.region, pieces, [this, reading](const Status& status) { read_ended(*reading, status); });
         if (!begun) read_ended(arriving, begun);
     }

@@ -1,7 +1,6 @@
 #include "transfer/decode_side.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "comm/port_numbers.h"
 #include "request/convert.h"
@@ -10,43 +9,20 @@
 namespace aerie::transfer {
 
 DecodeSideImpl::DecodeSideImpl(DecodeSideOptions options)
-    : options_(std::move(options)), regions_(options_.pools),
-      sender_(options_.fabric, options_.replica), mail_(options_.prefill) {}
-
-void DecodeSideImpl::start() {
-    courier_.emplace(fmt::format("kv-decode-{}", options_.replica), [this] { return attend(); });
-    watch_.emplace(*options_.fabric, [this](int node, uint32_t epoch) { peer_changed(node, epoch); });
-    options_.fabric->open(comm::kv_port(true, options_.replica), this);
+    : Side(*options.fabric, comm::kv_port(true, options.replica), options.replica, options.prefill,
+           options.notify),
+      options_(std::move(options)), regions_(options_.pools) {
+    start(fmt::format("kv-decode-{}", options_.replica));
 }
 
-// Waits for gets under way: they write into the pools. The fabric ends them also where a peer has
-// died.
 DecodeSideImpl::~DecodeSideImpl() {
-    options_.fabric->close(comm::kv_port(true, options_.replica));
-    if (courier_) courier_->stop();
-    const auto reading = [this] {
-        std::lock_guard lock(mutex_);
+    stop([this] {
         return std::any_of(arriving_.begin(), arriving_.end(),
                            [](const auto& entry) { return entry.second->reading > 0; });
-    };
-    while (reading()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
 }
 
-DecodeSideImpl::Locked::~Locked() {
-    lock_.unlock();
-    // A peer that is gone is told of by peer_changed().
-    for (const auto& [replica, message] : letters_) {
-        (void)side_.sender_.send(side_.options_.prefill[replica], message);
-    }
-    if (news_) side_.options_.notify();
-}
-
-void DecodeSideImpl::Locked::tell(DecodeEvent event) {
-    side_.events_.push_back(std::move(event));
-    news_ = true;
-}
-
-void DecodeSideImpl::Locked::tell(DecodeEvent::Kind kind, const Arriving& arriving, std::string why) {
+DecodeEvent event(DecodeEvent::Kind kind, const Arriving& arriving, std::string why) {
     DecodeEvent event{.kind = kind,
                       .id = arriving.id,
                       .attempt = arriving.attempt,
@@ -56,12 +32,7 @@ void DecodeSideImpl::Locked::tell(DecodeEvent::Kind kind, const Arriving& arrivi
                       .first = {},
                       .why = std::move(why)};
     if (kind == DecodeEvent::Kind::kReady) event.first = from_proto(arriving.done->first());
-    tell(std::move(event));
-}
-
-std::vector<DecodeEvent> DecodeSideImpl::poll() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(events_, {});
+    return event;
 }
 
 void DecodeSideImpl::offer(const DecodeEvent& announced, int num_tokens, int num_matched,
@@ -89,7 +60,7 @@ void DecodeSideImpl::offer(const DecodeEvent& announced, int num_tokens, int num
         place->blocks.assign(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(count));
         if (place->pulled) {
             to_read_.push_back(place);
-            courier_->wake();
+            wake_courier();
         } else {
             proto::KvMessage message;
             auto* offer = message.mutable_offer();
@@ -99,11 +70,11 @@ void DecodeSideImpl::offer(const DecodeEvent& announced, int num_tokens, int num
             target->set_first_block(place->first_block);
             target->mutable_blocks()->Add(place->blocks.begin() + place->first_block, place->blocks.end());
             regions_.describe(*target);
-            locked.send(announced.prefill_replica, std::move(message));
+            locked.send(options_.prefill.at(announced.prefill_replica), std::move(message));
         }
     }
     // What happened to the peer before the attempt was known here was not told to it.
-    if (options_.fabric->peer_epoch(node) == announced.epoch) return;
+    if (fabric_.peer_epoch(node) == announced.epoch) return;
     Locked locked(*this);
     if (const auto arriving = find(announced.id, announced.attempt)) lose_peer(*arriving, locked);
 }
@@ -117,7 +88,7 @@ void DecodeSideImpl::acknowledge(RequestId id) {
         proto::KvMessage message;
         message.mutable_ack()->set_id(id);
         message.mutable_ack()->set_attempt(arriving.attempt);
-        locked.send(arriving.prefill_replica, std::move(message));
+        locked.send(options_.prefill.at(arriving.prefill_replica), std::move(message));
     }
     arriving_.erase(found);
 }
@@ -131,7 +102,7 @@ void DecodeSideImpl::cancel(RequestId id, uint32_t attempt, int prefill_replica,
         message.mutable_cancel()->set_id(id);
         message.mutable_cancel()->set_attempt(attempt);
         message.mutable_cancel()->set_why(why);
-        locked.send(prefill_replica, std::move(message));
+        locked.send(options_.prefill.at(prefill_replica), std::move(message));
     }
     if (arriving == nullptr) return;
     arriving->cancelled = true;
@@ -160,25 +131,25 @@ void DecodeSideImpl::settle(Arriving& arriving, Locked& locked) {
         const bool written = !arriving.blocks.empty() && !arriving.pulled && !arriving.ready;
         if (!written || arriving.stopped) release(arriving, locked);
     } else if (arriving.lost) {
-        locked.tell(DecodeEvent::Kind::kLeaseRanOut, arriving);
+        locked.tell(event(DecodeEvent::Kind::kLeaseRanOut, arriving));
         arriving_.erase(RequestId{arriving.id});
     } else if (!arriving.failure.empty()) {
         if (std::exchange(arriving.failure_told, true)) return;
-        locked.tell(DecodeEvent::Kind::kCancelled, arriving, arriving.failure);
+        locked.tell(event(DecodeEvent::Kind::kCancelled, arriving, arriving.failure));
     } else if (arriving.all_begun && !arriving.asked) {
         arriving.asked = true;
-        if (arriving.from_node != options_.fabric->node()) {
+        if (arriving.from_node != fabric_.node()) {
             options_.metrics.kv_transfer_bytes_passive.add(static_cast<double>(arriving.bytes));
         }
         proto::KvMessage message;
         message.mutable_read()->set_id(arriving.id);
         message.mutable_read()->set_attempt(arriving.attempt);
-        locked.send(arriving.prefill_replica, std::move(message));
+        locked.send(options_.prefill.at(arriving.prefill_replica), std::move(message));
     }
 }
 
 void DecodeSideImpl::release(Arriving& arriving, Locked& locked) {
-    if (!arriving.blocks.empty()) locked.tell(DecodeEvent::Kind::kReleased, arriving);
+    if (!arriving.blocks.empty()) locked.tell(event(DecodeEvent::Kind::kReleased, arriving));
     arriving_.erase(RequestId{arriving.id});
 }
 
@@ -187,8 +158,8 @@ void DecodeSideImpl::lose_peer(Arriving& arriving, Locked& locked) {
     if (arriving.ready || arriving.stopped) return;
     arriving.stopped = true;
     if (arriving.cancelled) return settle(arriving, locked);
-    locked.tell(DecodeEvent::Kind::kCancelled, arriving,
-                fmt::format("the prefill host node-{} died", arriving.from_node));
+    locked.tell(event(DecodeEvent::Kind::kCancelled, arriving,
+                      fmt::format("the connection to the prefill host node-{} was lost", arriving.from_node)));
 }
 
 void DecodeSideImpl::peer_changed(int node, uint32_t epoch) {
@@ -200,9 +171,7 @@ void DecodeSideImpl::peer_changed(int node, uint32_t epoch) {
 }
 
 std::unique_ptr<DecodeSide> make_decode_side(DecodeSideOptions options) {
-    auto side = std::make_unique<DecodeSideImpl>(std::move(options));
-    side->start();
-    return side;
+    return std::make_unique<DecodeSideImpl>(std::move(options));
 }
 
 }  // namespace aerie::transfer

@@ -23,6 +23,7 @@ struct DecodeSideOptions {
     comm::Fabric* fabric = nullptr;
     std::vector<comm::Destination> prefill;  // [prefill replicas]: where each leader listens
     std::vector<Pool> pools;                 // [cp] of this replica
+    int vocab_size = 0;                      // token ids of peers are below it
     std::function<void()> notify;            // an event is there; called on any thread
     metrics::AttentionMetrics metrics;
 };

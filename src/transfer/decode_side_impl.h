@@ -2,17 +2,14 @@
 // prefill side says) share.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/clock.h"
-#include "comm/peer_watch.h"
-#include "transfer/control_message.h"
-#include "transfer/courier.h"
 #include "transfer/decode_side.h"
 #include "transfer/pool_regions.h"
+#include "transfer/side.h"
 
 namespace aerie::transfer {
 
@@ -50,13 +47,12 @@ struct PreparedGet {
     std::vector<comm::Piece> pieces;
 };
 
-class DecodeSideImpl final : public DecodeSide, comm::Receiver {
+class DecodeSideImpl final : public DecodeSide, Side<DecodeEvent> {
   public:
     explicit DecodeSideImpl(DecodeSideOptions options);
     ~DecodeSideImpl() override;
-    void start();
 
-    std::vector<DecodeEvent> poll() override;
+    std::vector<DecodeEvent> poll() override { return take_events(); }
     void offer(const DecodeEvent& announced, int num_tokens, int num_matched,
                std::span<const int32_t> blocks) override;
     void acknowledge(RequestId id) override;
@@ -64,36 +60,19 @@ class DecodeSideImpl final : public DecodeSide, comm::Receiver {
     Status retract(const Request& request, uint32_t attempt, int num_output) override;
 
   private:
-    // The lock, and what is to be done once it is given back.
-    class Locked {
-      public:
-        explicit Locked(DecodeSideImpl& side) : side_(side), lock_(side.mutex_) {}
-        ~Locked();
-        void send(int prefill_replica, proto::KvMessage message) {
-            letters_.emplace_back(prefill_replica, std::move(message));
-        }
-        void tell(DecodeEvent::Kind kind, const Arriving& arriving, std::string why = {});
-        void tell(DecodeEvent event);
-
-      private:
-        DecodeSideImpl& side_;
-        std::unique_lock<std::mutex> lock_;
-        std::vector<std::pair<int, proto::KvMessage>> letters_;
-        bool news_ = false;
-    };
-
     // All of these with the lock held.
     std::shared_ptr<Arriving> find(RequestId id, uint32_t attempt) const;
     void settle(Arriving& arriving, Locked& locked);
     void release(Arriving& arriving, Locked& locked);
     void lose_peer(Arriving& arriving, Locked& locked);
 
-    void peer_changed(int node, uint32_t epoch);
+    void peer_changed(int node, uint32_t epoch) override;
 
     // Courier.
-    TimePoint attend();
+    TimePoint attend() override;
     void handle(const Letter& letter);
     void take_done(const Letter& letter, Locked& locked);
+    std::string fault_in(const proto::KvDone& done, const Arriving& arriving) const;
     void take_cancel(const Letter& letter, Locked& locked);
     void take_confirm(const Letter& letter, Locked& locked);
     void read(const std::shared_ptr<Arriving>& arriving);
@@ -101,24 +80,12 @@ class DecodeSideImpl final : public DecodeSide, comm::Receiver {
     bool read_layer(Arriving& arriving, int layer, const std::vector<PreparedGet>& gets);
     void read_ended(Arriving& arriving, const Status& status);
 
-    // comm::Receiver
-    std::byte* accept(const comm::Incoming& message) override { return mail_.accept(message); }
-    void failed(const comm::Incoming& message) override { mail_.failed(message); }
-    void delivered(const comm::Incoming& message, const std::byte* payload) override {
-        if (mail_.delivered(message, payload)) courier_->wake();
-    }
-
     const DecodeSideOptions options_;
     PoolRegions regions_;
-    ControlSender sender_;
-    Mailbox mail_;
-
-    mutable std::mutex mutex_;
     std::unordered_map<RequestId, std::shared_ptr<Arriving>> arriving_;
-    std::vector<DecodeEvent> events_;
     std::vector<std::shared_ptr<Arriving>> to_read_;  // for the courier
-    std::optional<Courier> courier_;
-    std::optional<comm::PeerWatch> watch_;  // last: ends before what its listener uses
 };
+
+DecodeEvent event(DecodeEvent::Kind kind, const Arriving& arriving, std::string why = {});
 
 }  // namespace aerie::transfer

@@ -36,6 +36,9 @@ struct RemotePool {
     size_t offset(int layer, int block) const { return layer * layer_bytes() + block * block_bytes; }
 };
 
+// Prefills of one request, which are counted from 1. A message with a later one is dropped.
+constexpr uint32_t kMaxAttempts = 1 << 16;
+
 // Header of every message between the two sides; the payload is a proto::KvMessage.
 struct KvHeader {
     uint64_t serial;   // tells the sender's messages apart

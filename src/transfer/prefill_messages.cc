@@ -8,7 +8,7 @@
 namespace aerie::transfer {
 
 TimePoint PrefillSideImpl::attend() {
-    for (const auto& letter : mail_.take()) handle(letter);
+    for (const auto& letter : take_letters()) handle(letter);
     return end_late_leases();
 }
 
@@ -71,7 +71,7 @@ void PrefillSideImpl::take_offer(const Letter& letter) {
         if (outgoing == nullptr) return;
         num_tokens = outgoing->num_tokens;
     }
-    auto target = attach(*options_.fabric, offer.target(), regions_.blocks_for(num_tokens),
+    auto target = attach(fabric_, offer.target(), regions_.blocks_for(num_tokens),
                          options_.pools.front());
     Locked locked(*this);
     const auto outgoing = wanted();
@@ -111,10 +111,22 @@ void PrefillSideImpl::take_back(const Letter& letter, Locked& locked) {
         return;
     }
     // A life that has ended meanwhile does not wait for it any more.
-    if (options_.fabric->peer_epoch(letter.node) != letter.epoch) return;
+    if (fabric_.peer_epoch(letter.node) != letter.epoch) return;
+    for (const int32_t token : retract.request().prompt()) {
+        if (token >= 0 && token < options_.vocab_size) continue;
+        const std::string why = fmt::format("token {} of a prompt that is to be computed again, expected 0 to {}",
+                                            token, options_.vocab_size - 1);
+        return locked.send(options_.decode[letter.replica],
+                           cancel_message(retract.request().id(), retract.attempt(), why));
+    }
     // The acknowledgement of the attempt before may be on its way still.
     const auto before = newest(retract.request().id());
-    if (before != nullptr && before->attempt < retract.attempt()) {
+    if (before != nullptr && before->attempt >= retract.attempt()) {
+        log_error("KV message dropped: request {} is to be computed again as attempt {} after attempt {}",
+                  before->id, retract.attempt(), before->attempt);
+        return;
+    }
+    if (before != nullptr) {
         if (before->done_sent && !before->ended) acked(*before, locked);
         else end(*before, "the decode side has it computed again", locked);
     }

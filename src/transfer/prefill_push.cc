@@ -69,7 +69,7 @@ void PrefillSideImpl::push(int cp_rank, int layer) {
             piece.offset += layer * put.pool.layer_bytes();
             piece.local += layer * pool.layer_bytes();
         }
-        const Status begun = options_.fabric->put(put.pool.region, pieces, [this, outgoing](const Status& status) {
+        const Status begun = fabric_.put(put.pool.region, pieces, [this, outgoing](const Status& status) {
             written(*outgoing, status);
         });
         if (!begun) written(*outgoing, begun);

@@ -1,7 +1,6 @@
 #include "transfer/prefill_side.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "comm/port_numbers.h"
 #include "request/convert.h"
@@ -29,43 +28,18 @@ proto::KvMessage cancel_message(RequestId id, uint32_t attempt, const std::strin
 }
 
 PrefillSideImpl::PrefillSideImpl(PrefillSideOptions options)
-    : options_(std::move(options)), regions_(options_.pools),
-      sender_(options_.fabric, options_.replica), mail_(options_.decode),
-      prepared_(options_.pools.size()), scratch_(options_.pools.size()) {}
-
-void PrefillSideImpl::start() {
-    courier_.emplace(fmt::format("kv-prefill-{}", options_.replica), [this] { return attend(); });
-    watch_.emplace(*options_.fabric, [this](int node, uint32_t epoch) { peer_changed(node, epoch); });
-    options_.fabric->open(comm::kv_port(false, options_.replica), this);
+    : Side(*options.fabric, comm::kv_port(false, options.replica), options.replica, options.decode,
+           options.notify),
+      options_(std::move(options)), regions_(options_.pools), prepared_(options_.pools.size()),
+      scratch_(options_.pools.size()) {
+    start(fmt::format("kv-prefill-{}", options_.replica));
 }
 
-// Waits for writes under way: they read the pools. The fabric ends them also where a peer has died.
 PrefillSideImpl::~PrefillSideImpl() {
-    options_.fabric->close(comm::kv_port(false, options_.replica));
-    if (courier_) courier_->stop();
-    const auto writing = [this] {
-        std::lock_guard lock(mutex_);
+    stop([this] {
         return std::any_of(outgoing_.begin(), outgoing_.end(),
                            [](const auto& entry) { return entry.second->writing > 0; });
-    };
-    while (writing()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-PrefillSideImpl::Locked::~Locked() {
-    lock_.unlock();
-    // A peer that is gone is told of by peer_changed().
-    for (const auto& [to, message] : letters_) (void)side_.sender_.send(to, message);
-    if (news_) side_.options_.notify();
-}
-
-void PrefillSideImpl::Locked::tell(PrefillEvent event) {
-    side_.events_.push_back(std::move(event));
-    news_ = true;
-}
-
-std::vector<PrefillEvent> PrefillSideImpl::poll() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(events_, {});
+    });
 }
 
 void PrefillSideImpl::begin(RequestId id, uint32_t attempt, int decode_replica, int num_tokens, Mode mode) {
@@ -74,27 +48,30 @@ void PrefillSideImpl::begin(RequestId id, uint32_t attempt, int decode_replica, 
     outgoing->id = id;
     outgoing->attempt = attempt;
     outgoing->to = to;
-    outgoing->to_epoch = options_.fabric->peer_epoch(to.node);
+    const uint64_t connection = fabric_.peer_connection(to.node);
+    outgoing->to_epoch = fabric_.peer_epoch(to.node);
     outgoing->num_tokens = num_tokens;
     outgoing->mode = mode;
     {
         Locked locked(*this);
-        CHECK(!outgoing_.contains({id, attempt}), "attempt {} of request {} begins twice", attempt, id);
-        outgoing_[{id, attempt}] = outgoing;
+        // A decode side that asks for the same attempt again.
+        if (!outgoing_.emplace(Key{id, attempt}, outgoing).second) {
+            return locked.tell(event(PrefillEvent::Kind::kCancelled, *outgoing, "this attempt has begun already"));
+        }
         if (mode == Mode::kPush) {
             proto::KvMessage message;
             auto* announce = message.mutable_announce();
             announce->set_id(id);
             announce->set_attempt(attempt);
-            announce->set_num_tokens(num_tokens);
             locked.send(to, std::move(message));
         }
     }
     // What happened to the peer before the attempt was known here was not told to it.
-    const uint32_t epoch = options_.fabric->peer_epoch(to.node);
-    if (epoch != 0 && epoch == outgoing->to_epoch) return;
+    if (connection != 0 && connection == fabric_.peer_connection(to.node)) return;
     Locked locked(*this);
-    end(*outgoing, fmt::format("the decode host node-{} is gone", to.node), locked);
+    if (outgoing->ended) return;
+    const std::string why = fmt::format("the decode host node-{} is gone", to.node);
+    end_with(*outgoing, cancel_message(id, attempt, why), why, locked);
 }
 
 bool PrefillSideImpl::pull_instead(RequestId id) {
@@ -128,7 +105,7 @@ void PrefillSideImpl::done(RequestId id, const TokenOut& first, std::span<const 
     // Longer each time, so that a request whose leases run out is read in the end.
     outgoing->lease_end = after(options_.lease_s * outgoing->attempt);
     locked.send(outgoing->to, std::move(message));
-    courier_->wake();  // to look at the clock
+    wake_courier();  // to look at the clock
 }
 
 void PrefillSideImpl::cancel(RequestId id, uint32_t attempt, int decode_replica, const std::string& why) {
@@ -136,7 +113,10 @@ void PrefillSideImpl::cancel(RequestId id, uint32_t attempt, int decode_replica,
     proto::KvMessage message = cancel_message(id, attempt, why);
     const auto found = outgoing_.find({id, attempt});
     if (found == outgoing_.end()) {
-        return locked.send(options_.decode.at(decode_replica), std::move(message));
+        const comm::Destination to = options_.decode.at(decode_replica);
+        const uint32_t epoch = fabric_.peer_epoch(to.node);
+        kept_.add(to, epoch, epoch != 0, message);
+        return locked.send(to, std::move(message));
     }
     const auto outgoing = found->second;
     if (outgoing->ended) return;
@@ -186,7 +166,10 @@ void PrefillSideImpl::end_lease(Outgoing& outgoing, const std::string& why, Lock
 void PrefillSideImpl::settle(Outgoing& outgoing, Locked& locked) {
     if (outgoing.writing > 0) return;
     if (outgoing.ended) {
-        if (outgoing.farewell) locked.send(outgoing.to, *std::move(outgoing.farewell));
+        if (outgoing.farewell) {
+            if (outgoing.farewell->has_cancel()) keep(outgoing, *outgoing.farewell);
+            locked.send(outgoing.to, *std::move(outgoing.farewell));
+        }
         locked.tell(event(PrefillEvent::Kind::kReleased, outgoing));
         leave(outgoing);
     } else if (outgoing.done && !outgoing.done_sent) {
@@ -197,6 +180,12 @@ void PrefillSideImpl::settle(Outgoing& outgoing, Locked& locked) {
     }
 }
 
+// What the decode side is told of an attempt's end, in case that a lost connection takes it along.
+void PrefillSideImpl::keep(const Outgoing& outgoing, proto::KvMessage cancel) {
+    const bool connected = fabric_.peer_epoch(outgoing.to.node) != 0;
+    kept_.add(outgoing.to, outgoing.to_epoch, connected, std::move(cancel));
+}
+
 // The caller holds the attempt, or does not touch it any more.
 void PrefillSideImpl::leave(Outgoing& outgoing) {
     count_bytes(outgoing);
@@ -205,7 +194,7 @@ void PrefillSideImpl::leave(Outgoing& outgoing) {
 
 void PrefillSideImpl::count_bytes(Outgoing& outgoing) {
     const size_t bytes = std::exchange(outgoing.bytes, 0);
-    if (bytes == 0 || outgoing.to.node == options_.fabric->node()) return;
+    if (bytes == 0 || outgoing.to.node == fabric_.node()) return;
     options_.metrics.kv_transfer_bytes_active.add(static_cast<double>(bytes));
 }
 
@@ -217,20 +206,29 @@ void PrefillSideImpl::acked(Outgoing& outgoing, Locked& locked) {
     leave(outgoing);
 }
 
+// What a connection has lost of an attempt is not known: the attempt ends. A decode side that has heard of
+// it learns of the loss itself; one that has not is told when it is back.
 void PrefillSideImpl::peer_changed(int node, uint32_t epoch) {
     Locked locked(*this);
+    kept_.lost(node);
     for (auto it = outgoing_.begin(); it != outgoing_.end();) {
         const auto outgoing = (it++)->second;  // end() may take it out
         if (outgoing->to.node != node || outgoing->to_epoch == epoch) continue;
+        const std::string why = fmt::format("the connection to the decode host node-{} was lost", node);
+        if (!outgoing->ended) {
+            kept_.add(outgoing->to, outgoing->to_epoch, false, cancel_message(outgoing->id, outgoing->attempt, why));
+        } else if (outgoing->farewell && outgoing->farewell->has_cancel()) {
+            kept_.add(outgoing->to, outgoing->to_epoch, false, *std::move(outgoing->farewell));
+        }
         outgoing->farewell.reset();
-        end(*outgoing, fmt::format("the decode host node-{} died", node), locked);
+        end(*outgoing, why, locked);
     }
+    if (epoch == 0) return;
+    for (auto& [to, message] : kept_.back(node, epoch)) locked.send(to, std::move(message));
 }
 
 std::unique_ptr<PrefillSide> make_prefill_side(PrefillSideOptions options) {
-    auto side = std::make_unique<PrefillSideImpl>(std::move(options));
-    side->start();
-    return side;
+    return std::make_unique<PrefillSideImpl>(std::move(options));
 }
 
 }  // namespace aerie::transfer

@@ -25,6 +25,7 @@ struct PrefillSideOptions {
     comm::Fabric* fabric = nullptr;
     std::vector<comm::Destination> decode;  // [decode replicas]: where each leader listens
     std::vector<Pool> pools;                // [cp] of this replica
+    int vocab_size = 0;                     // token ids of peers are below it
     double lease_s = 30;                    // of a first attempt; the n-th has n times as long
     std::function<void()> notify;           // an event is there; called on any thread
     metrics::AttentionMetrics metrics;

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/clock.h"
-#include "comm/peer_watch.h"
-#include "transfer/control_message.h"
-#include "transfer/courier.h"
+#include "transfer/kept_cancels.h"
 #include "transfer/pool_regions.h"
 #include "transfer/prefill_side.h"
+#include "transfer/side.h"
 
 namespace aerie::transfer {
 
@@ -45,13 +43,12 @@ struct PreparedPut {
     size_t bytes = 0;
 };
 
-class PrefillSideImpl final : public PrefillSide, comm::Receiver {
+class PrefillSideImpl final : public PrefillSide, Side<PrefillEvent> {
   public:
     explicit PrefillSideImpl(PrefillSideOptions options);
     ~PrefillSideImpl() override;
-    void start();
 
-    std::vector<PrefillEvent> poll() override;
+    std::vector<PrefillEvent> poll() override { return take_events(); }
     void begin(RequestId id, uint32_t attempt, int decode_replica, int num_tokens, Mode mode) override;
     bool pull_instead(RequestId id) override;
     void prepare(std::span<const PushChunk> chunks) override;
@@ -61,22 +58,6 @@ class PrefillSideImpl final : public PrefillSide, comm::Receiver {
     void push(int cp_rank, int layer) override;
 
   private:
-    // The lock, and what is to be done once it is given back.
-    class Locked {
-      public:
-        explicit Locked(PrefillSideImpl& side) : side_(side), lock_(side.mutex_) {}
-        ~Locked();
-        void send(comm::Destination to, proto::KvMessage message) {
-            letters_.emplace_back(to, std::move(message));
-        }
-        void tell(PrefillEvent event);
-
-      private:
-        PrefillSideImpl& side_;
-        std::unique_lock<std::mutex> lock_;
-        std::vector<std::pair<comm::Destination, proto::KvMessage>> letters_;
-        bool news_ = false;
-    };
     using Key = std::pair<RequestId, uint32_t>;
 
     // All of these with the lock held.
@@ -85,16 +66,17 @@ class PrefillSideImpl final : public PrefillSide, comm::Receiver {
     void end_with(Outgoing& outgoing, proto::KvMessage farewell, const std::string& why, Locked& locked);
     void end_lease(Outgoing& outgoing, const std::string& why, Locked& locked);
     void settle(Outgoing& outgoing, Locked& locked);
+    void keep(const Outgoing& outgoing, proto::KvMessage cancel);
     void leave(Outgoing& outgoing);
     void count_bytes(Outgoing& outgoing);
     void acked(Outgoing& outgoing, Locked& locked);
 
     void prepare_chunk(const PushChunk& chunk, const std::shared_ptr<Outgoing>& outgoing);
     void written(Outgoing& outgoing, const Status& status);
-    void peer_changed(int node, uint32_t epoch);
+    void peer_changed(int node, uint32_t epoch) override;
 
     // Courier.
-    TimePoint attend();
+    TimePoint attend() override;
     TimePoint end_late_leases();
     void handle(const Letter& letter);
     void take_offer(const Letter& letter);
@@ -108,26 +90,13 @@ class PrefillSideImpl final : public PrefillSide, comm::Receiver {
         return found->second;
     }
 
-    // comm::Receiver
-    std::byte* accept(const comm::Incoming& message) override { return mail_.accept(message); }
-    void failed(const comm::Incoming& message) override { mail_.failed(message); }
-    void delivered(const comm::Incoming& message, const std::byte* payload) override {
-        if (mail_.delivered(message, payload)) courier_->wake();
-    }
-
     const PrefillSideOptions options_;
     PoolRegions regions_;
-    ControlSender sender_;
-    Mailbox mail_;
-
-    mutable std::mutex mutex_;
     std::map<Key, std::shared_ptr<Outgoing>> outgoing_;
-    std::vector<PrefillEvent> events_;
+    KeptCancels kept_;
     // Changed by the leader while no step runs, then each rank's belongs to its thread.
     std::vector<std::vector<PreparedPut>> prepared_;  // [cp]
     std::vector<std::vector<comm::Piece>> scratch_;   // [cp]
-    std::optional<Courier> courier_;
-    std::optional<comm::PeerWatch> watch_;  // last: ends before what its listener uses
 };
 
 proto::KvMessage cancel_message(RequestId id, uint32_t attempt, const std::string& why);

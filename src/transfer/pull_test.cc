@@ -166,7 +166,7 @@ TEST_F(Pull, TheHostsPartInEachState) {
     part();
     next_p(P::kCancelled);
     next_p(P::kReleased);
-    EXPECT_EQ(next_d(D::kCancelled).why, "the prefill host node-0 died");
+    EXPECT_EQ(next_d(D::kCancelled).why, "the connection to the prefill host node-0 was lost");
     cancel_on_decode();
     expect_quiet();
 

@@ -39,6 +39,15 @@ class HeldFabric final : public comm::Fabric {
         }
         for (const Message& message : go) deliver(message);
     }
+    // As a connection that breaks: what waits is lost, copies end with an error. Nothing is held after.
+    void lose_all() {
+        {
+            std::lock_guard lock(mutex_);
+            held_.clear();
+            messages_.clear();
+        }
+        let_copies_go(true);
+    }
     size_t num_held(Body body) const {
         std::lock_guard lock(mutex_);
         size_t count = 0;

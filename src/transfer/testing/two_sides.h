@@ -21,6 +21,7 @@
 namespace aerie::transfer {
 
 inline constexpr RequestId kId = 7;
+inline constexpr int kVocab = 100;
 inline constexpr int kTokens = 14;  // four blocks, the last one half full
 
 class TwoSides : public testing::Test {
@@ -48,6 +49,7 @@ class TwoSides : public testing::Test {
                                       .fabric = p_.get(),
                                       .decode = {{1, comm::kv_port(true, 0)}},
                                       .pools = std::move(pools),
+                                      .vocab_size = kVocab,
                                       .lease_s = lease_s,
                                       .notify = [] {},
                                       .metrics = {registry_, {"m", "prefill", 0}}});
@@ -57,6 +59,7 @@ class TwoSides : public testing::Test {
                                     .fabric = d_.get(),
                                     .prefill = {{0, comm::kv_port(false, 0)}},
                                     .pools = std::move(pools),
+                                    .vocab_size = kVocab,
                                     .notify = [] {},
                                     .metrics = {registry_, {"m", "decode", 0}}});
     }

@@ -1,0 +1,43 @@
+#include "transfer/kept_cancels.h"
+
+namespace aerie::transfer {
+namespace {
+
+// A fabric tells of a loss within seconds; what was sent longer ago has arrived.
+constexpr double kArrivedSeconds = 30;
+
+}  // namespace
+
+void KeptCancels::add(comm::Destination to, uint32_t epoch, bool connected, proto::KvMessage cancel) {
+    if (kept_.size() >= sweep_at_) {
+        std::erase_if(kept_, [](const Kept& kept) {
+            return !kept.lost && seconds_since(kept.sent) > kArrivedSeconds;
+        });
+        sweep_at_ = 64 + 2 * kept_.size();
+    }
+    // Said again it ends the request: that a lease ran out is nothing to one that was never announced.
+    cancel.mutable_cancel()->set_lease_ran_out(false);
+    kept_.push_back({to, epoch, !connected, Clock::now(), std::move(cancel)});
+}
+
+void KeptCancels::lost(int node) {
+    for (Kept& kept : kept_) {
+        if (kept.to.node == node) kept.lost = true;
+    }
+}
+
+std::vector<KeptCancels::Letter> KeptCancels::back(int node, uint32_t epoch) {
+    std::erase_if(kept_, [&](const Kept& kept) {
+        return kept.to.node == node && kept.epoch != 0 && kept.epoch != epoch;
+    });
+    std::vector<Letter> letters;
+    for (Kept& kept : kept_) {
+        if (kept.to.node != node || !std::exchange(kept.lost, false)) continue;
+        kept.epoch = epoch;
+        kept.sent = Clock::now();
+        letters.emplace_back(kept.to, kept.cancel);
+    }
+    return letters;
+}
+
+}  // namespace aerie::transfer
