@@ -22,6 +22,7 @@ struct TokenLogprob {
     std::string text = {};
     float logprob = 0;
     bool predicted = true;  // false: the first token of a prompt, which has no logprob
+    bool shown = true;      // false: of a prompt whose echo leaves it out
     std::vector<Entry> top = {};
     std::vector<Entry> asked = {};  // SamplingParams::logprob_ids
 };

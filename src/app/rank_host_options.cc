@@ -96,6 +96,7 @@ schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& r
         .policy = policy_of(config().settings.schedule_policy),
         .low_priority_values_first = config().settings.schedule_low_priority_values_first};
     options.max_request_tokens = max_request_tokens();
+    options.prompt_logprob_rows = kPromptLogprobRows;
     options.schedule_conservativeness = config().settings.schedule_conservativeness;
     options.eos_ids.assign(model().eos_token_ids.begin(), model().eos_token_ids.end());
     return options;

@@ -12,6 +12,9 @@
 
 namespace aerie {
 
+// Rows of a step whose logits prompts may want for their own logprobs.
+inline constexpr int kPromptLogprobRows = 256;
+
 struct CardMemory {
     int node, card;
     int64_t attention_weights = 0, expert_weights = 0;  // bytes

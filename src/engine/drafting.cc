@@ -70,15 +70,17 @@ Status Drafting::run(Phase phase, const std::function<void(int, int)>& layer_don
     std::erase_if(entries_, [](const Entry& entry) { return entry.num_wanted <= 0; });
     for (const Entry& entry : entries_) rows_.add_logits_row(entry.row);
     keep_hidden();
-    num_passes_ = 0;
     Status ran;
-    while (ran && rows_.num_rows() > 0) {
-        ran = pass(num_passes_ == 0 ? phase : Phase::kDecode, layer_done);
+    for (int num_passes = 0; ran && rows_.num_rows() > 0;) {
+        ran = pass(num_passes == 0 ? phase : Phase::kDecode, layer_done);
         rows_.clear();
         hidden_of_.clear();
         if (!ran || entries_.empty()) break;
         sample_drafts();
-        add_drafted(++num_passes_);
+        add_drafted(++num_passes);
+    }
+    if (!ran) {
+        for (Entry& entry : entries_) entry.sequence->drafts.clear();
     }
     rows_.clear();
     hidden_of_.clear();
@@ -118,8 +120,8 @@ void Drafting::sample_drafts() {
         history_.insert(history_.end(), entry.gained.begin(), entry.gained.end());
         history_.insert(history_.end(), sequence.drafts.begin(), sequence.drafts.end());
         auto token = sampler_.sample(logits.row_as<float>(static_cast<int64_t>(i)),
-                                           sequence.sampling, history_,
-                                           sequence.num_prompt + static_cast<int64_t>(history_.size()));
+                                     sequence.sampling, history_,
+                                     sequence.num_prompt + static_cast<int64_t>(history_.size()));
         if (token) sequence.drafts.push_back(*token);
         else entry.num_wanted = 0;  // no draft is no error
     }

@@ -5,8 +5,8 @@
 //
 // Drafts never change a token (the next step checks them all); what a slot lacks, after a request
 // that ended or behind a cached prefix, may only make drafts worse. Slot j is made of token j and of
-// the hidden row before it (model/step.h), so that a page of slots depends on the tokens up to its
-// end alone, like the main layers' pages, and is shared and moved with them.
+// the hidden row before it (model/step.h), so that a page of slots never depends on tokens behind it, and
+// is shared and moved with the main layers' pages.
 #pragma once
 
 #include <cstddef>
@@ -41,11 +41,8 @@ class Drafting {
     void add(const schedule::PlanEntry& entry, int first_row, std::span<const int32_t> gained,
              bool ends);
     // Runs the passes for what was added since the last run, and leaves Sequence::drafts and
-    // mtp_hidden as the next step wants them. After an error the step has failed.
+    // mtp_hidden as the next step wants them. After an error nothing is drafted, and slots are lacking.
     Status run(Phase phase, const std::function<void(int, int)>& layer_done);
-
-    // Draft steps of the last run.
-    int num_steps() const { return num_passes_; }
 
   private:
     struct Entry {
@@ -75,7 +72,6 @@ class Drafting {
     std::vector<Entry> entries_;          // that go on being drafted for
     std::vector<std::pair<schedule::Sequence*, int>> kept_;  // whose hidden row of the step is kept
     std::vector<int32_t> history_;        // output of one sequence, with what is drafted
-    int num_passes_ = 0;
 };
 
 }  // namespace aerie::engine

@@ -82,13 +82,13 @@ void Leader::receive() {
 // of them goes once it outweighs what is noted of those that live.
 void Leader::forget_ended() {
     constexpr size_t kSlack = 64;
-    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack && prompt_logprobs_.size() <= kSlack) return;
     const auto ended = [this](const auto& noted) { return scheduler_.find(noted.first) == nullptr; };
+    if (!prompt_logprobs_.empty()) std::erase_if(prompt_logprobs_, ended);  // few, but large
+    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack) return;
     const auto counts = scheduler_.counts();
     const size_t living = kSlack + 2 * static_cast<size_t>(counts.num_waiting + counts.num_running);
     if (arrived_.size() > living) std::erase_if(arrived_, ended);
     if (hashes_.size() > living) std::erase_if(hashes_, ended);
-    if (prompt_logprobs_.size() > living) std::erase_if(prompt_logprobs_, ended);
 }
 
 void Leader::flush_cache() {
@@ -164,8 +164,12 @@ void Leader::add_rows(const schedule::PlanEntry& entry) {
         const int told = sequence.num_output() > 0 ? static_cast<int>(sequence.tokens.size()) - 1 : 0;
         first_logits = std::min(first_logits, std::max(0, told - entry.first));
     }
-    if (const int from = sequence.sampling.prompt_logprobs_from; from >= 0 && sequence.num_output() == 0) {
-        first_logits = std::min(first_logits, std::max(0, from - 1 - entry.first));
+    if (const int from = sequence.first_prompt_logit(); from < entry.first + entry.num_tokens) {
+        first_logits = std::min(first_logits, std::max(0, from - entry.first));
+    }
+    if (entry.first == sequence.num_cached) {  // from the start, perhaps once more
+        hashes_.erase(sequence.id);
+        prompt_logprobs_.erase(sequence.id);
     }
     for (int i = first_logits; i < entry.num_tokens; ++i) rows_.add_logits_row(first_row + i);
 }
@@ -270,8 +274,12 @@ Status Leader::draft(const schedule::Plan& plan) {
             ++index;
         }
     }
-    return drafting_.run(plan.prefill.empty() ? Phase::kDecode : Phase::kPrefill,
-                         [this](int cp_rank, int layer) { handoff_->layer_done(cp_rank, layer); });
+    Status ran = drafting_.run(
+        plan.prefill.empty() ? Phase::kDecode : Phase::kPrefill,
+        [this](int cp_rank, int layer) { handoff_->layer_done(cp_rank, layer); });
+    if (ran || options_.drafting.num_steps == 0) return ran;  // a prefill replica sends what it lacks
+    log_warning("{}: step {} drafts nothing: {}", options_.name, plan.step, ran.message());
+    return {};
 }
 
 std::vector<TokenOut> Leader::end_step(const schedule::Plan& plan) {

@@ -19,7 +19,6 @@ class StepRows {
     // block b on cp rank b mod cp. Returns the first row.
     int add_sequence(std::span<const int32_t> tokens, int first, std::span<const int32_t> blocks);
     void add_logits_row(int row) { logits_rows_.push_back(row); }
-    int last_logits_row() const { return logits_rows_.empty() ? -1 : logits_rows_.back(); }
     int num_logits_rows() const { return static_cast<int>(logits_rows_.size()); }
     int num_rows() const { return static_cast<int>(tokens_.size()); }
     // In equal parts, at most `given` of them, or 0: as many as pay. What a decode step computes of a

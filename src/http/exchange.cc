@@ -88,7 +88,9 @@ bool Exchange::write(std::string_view bytes) {
     std::lock_guard lock(mutex_);
     if (!started_ || finished_ || gone_ || cut_ || !waiter_) return false;
     if (bytes.empty() || options_.is_head) return true;
-    if (output_.size() + num_taken_unsent_ + bytes.size() > options_.max_unsent_bytes) {
+    const size_t num_unsent = output_.size() + num_taken_unsent_;
+    // A client that has read all may get a single larger piece.
+    if (num_unsent > 0 && num_unsent + bytes.size() > options_.max_unsent_bytes) {
         cut_ = true;
         waiter_->cut();  // which calls client_gone(), on the I/O thread
         return false;

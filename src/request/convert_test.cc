@@ -27,6 +27,7 @@ TEST(Convert, ARequestKeepsEveryField) {
                         .logit_bias = {{7, -100}, {8, 0.5}},
                         .num_top_logprobs = 3,
                         .logprob_ids = {4, 5},
+                        .prompt_logprobs_from = 7,
                         .grammar = {Grammar::Kind::kRegex, "[a-z]+", true}};
     request.hash_logits = true;
     request.prefill_replica = 2;
@@ -58,6 +59,7 @@ TEST(Convert, ARequestKeepsEveryField) {
     EXPECT_EQ(back.sampling.repetition_penalty, request.sampling.repetition_penalty);
     EXPECT_EQ(back.sampling.logit_bias, request.sampling.logit_bias);
     EXPECT_EQ(back.sampling.num_top_logprobs, request.sampling.num_top_logprobs);
+    EXPECT_EQ(back.sampling.prompt_logprobs_from, 7);
     EXPECT_EQ(back.sampling.logprob_ids, request.sampling.logprob_ids);
     EXPECT_EQ(back.sampling.grammar, request.sampling.grammar);
 }

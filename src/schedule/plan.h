@@ -32,6 +32,7 @@ struct Plan {
     std::vector<PlanEntry> prefill;  // a step may hold both
     std::vector<PlanEntry> decode;
     std::vector<Retracted> retracted;  // may be there in an empty plan too
+    int num_prompt_logprobs = 0;       // rows of prefill whose logits are wanted for the prompt's sake
 
     // Nothing to compute: ask again after the next event (a result, a new request, an offer, …).
     bool empty() const { return prefill.empty() && decode.empty(); }

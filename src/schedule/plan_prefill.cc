@@ -31,13 +31,20 @@ void Scheduler::plan_chunk(Plan& plan, Sequence& sequence, int num_tokens) {
     sequence.last_step = plan.step;
     const bool last = !sequence.prefilling();
     sequence.num_in_flight += last;
+    plan.num_prompt_logprobs +=
+        std::max(0, num_tokens - std::max(sequence.first_prompt_logit() - first, 0));
     plan.prefill.push_back({&sequence, first, num_tokens, last});
 }
 
-// What is left of a prompt, or as much of it as there is room for, up to a page border. The first
-// of a batch without chunking is taken whole.
-int Scheduler::chunk_of(const Plan& plan, int first, int end, int room) const {
+// What is left of a prompt up to `end`, or as much of it as there is room for, up to a page border.
+// The first of a batch without chunking is taken whole.
+int Scheduler::chunk_of(const Plan& plan, const Sequence& sequence, int end, int room) const {
     const bool chunked = options_.chunked_prefill_size > 0;
+    const int first = sequence.num_planned;
+    if (const int from = sequence.first_prompt_logit(); from < end) {
+        const int most = std::max(options_.prompt_logprob_rows, kv_.page_size());
+        room = std::min(room, std::max(from - first, 0) + std::max(most - plan.num_prompt_logprobs, 0));
+    }
     if (end - first <= room || (!chunked && plan.prefill.empty())) return end - first;
     const int page = kv_.page_size();
     return chunked ? std::max((first + room) / page * page - first, 0) : 0;
@@ -49,7 +56,7 @@ void Scheduler::plan_prefill(Plan& plan, int room, bool admits) {
     for (Sequence* sequence : running_) {  // the one that was cut goes on
         if (!sequence->prefilling()) continue;
         const int num_tokens =
-            chunk_of(plan, sequence->num_planned, sequence->prefill_end, room);
+            chunk_of(plan, *sequence, sequence->prefill_end, room);
         if (num_tokens == 0) return;
         plan_chunk(plan, *sequence, num_tokens);
         if (sequence->prefilling()) return;
@@ -67,8 +74,8 @@ void Scheduler::plan_prefill(Plan& plan, int room, bool admits) {
         if (!sequence->may_start) continue;
         const int64_t free_before = kv_.free_tokens();
         take_cached_prefix(*sequence);
-        const int num_tokens = static_cast<int>(sequence->tokens.size());
-        const uint64_t key = cache_ ? beginning(*sequence, sequence->num_cached, num_tokens - 1) : 0;
+        const auto end = static_cast<int>(sequence->matchable().size());
+        const uint64_t key = cache_ ? beginning(*sequence, sequence->num_cached, end) : 0;
         if (key != 0 && sequence->num_overtaken < kMaxOvertaken && under_way.contains(key)) {
             give_back(*sequence);  // its beginning will be in the cache
             continue;
@@ -96,10 +103,10 @@ bool Scheduler::fits_alone(const Sequence& sequence) const {
 bool Scheduler::admit(Plan& plan, Sequence& sequence, int& room, int64_t budget) {
     const int num_tokens = static_cast<int>(sequence.tokens.size());
     const int64_t uncached = num_tokens - sequence.num_cached;
-    if (chunk_of(plan, sequence.num_cached, num_tokens, room) == 0) return false;
+    if (chunk_of(plan, sequence, num_tokens, room) == 0) return false;
     if (uncached + growth(sequence) + kv_.page_size() > budget && !fits_alone(sequence)) return false;
     get_blocks(sequence);
-    const int now = chunk_of(plan, sequence.num_cached, num_tokens, room);
+    const int now = chunk_of(plan, sequence, num_tokens, room);
     std::erase(queue_, &sequence);
     for (Sequence* other : queue_)
         other->num_overtaken += !sequence.retracted && other->order < sequence.order;

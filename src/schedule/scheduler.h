@@ -57,6 +57,7 @@ struct SchedulerOptions {
     // MTP: the most that Sequence::drafts holds. Where it is not 0 a plan is empty while a step
     // runs, because its gain is not known.
     int num_drafts = 0;
+    int prompt_logprob_rows = 256;  // of a step, a page at least: bounds the logits that prompts want
     std::vector<int32_t> eos_ids;
 };
 
@@ -149,7 +150,7 @@ class Scheduler {
     // plan_prefill.cc
     void plan_prefill(Plan& plan, int room, bool admits);
     bool admit(Plan& plan, Sequence& sequence, int& room, int64_t budget);
-    int chunk_of(const Plan& plan, int first, int end, int room) const;
+    int chunk_of(const Plan& plan, const Sequence& sequence, int end, int room) const;
     bool fits_alone(const Sequence& sequence) const;
     int64_t admission_budget() const;
     int64_t growth(const Sequence& sequence) const;

@@ -248,6 +248,30 @@ TEST(Unified, WhatCanNeverFitIsRefusedWithTheNumbers) {
     EXPECT_EQ(last.position, 7);  // 4 + 8 tokens
 }
 
+TEST(Unified, PromptLogprobsAreComputedFewAtATimeAndNotCached) {
+    SchedulerOptions o = options(Flavour::kUnified, 64, 64);
+    o.prefix_cache = true;
+    o.prompt_logprob_rows = 10;
+    Scheduler scheduler(o);
+    Request plain = request(1, 40);
+    ASSERT_TRUE(scheduler.add(plain).ok());
+    while (!scheduler.idle()) end_step(scheduler, scheduler.plan());
+    Request wants = request(2, 40), other = request(3, 40);
+    wants.sampling.prompt_logprobs_from = other.sampling.prompt_logprobs_from = 21;  // from row 20 on
+    ASSERT_TRUE(scheduler.add(wants).ok());
+    ASSERT_TRUE(scheduler.add(other).ok());
+    Shapes seen;
+    while (seen.size() < 6) {
+        const Plan plan = scheduler.plan();
+        ASSERT_FALSE(plan.empty());
+        for (const Shape& shape : shapes(plan.prefill)) seen.push_back(shape);
+        end_step(scheduler, plan);
+    }
+    // Pages of 4; 20 tokens are cached; 10 rows a step, so that two pages fit.
+    EXPECT_EQ(seen, (Shapes{{2, 20, 8, false}, {2, 28, 8, false}, {2, 36, 4, true},
+                            {3, 20, 4, false}, {3, 24, 8, false}, {3, 32, 8, true}}));
+}
+
 TEST(Unified, DraftsAdvanceBySeveral) {
     SchedulerOptions o = options(Flavour::kUnified, 64);
     o.num_drafts = 2;

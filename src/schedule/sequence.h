@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -74,12 +75,15 @@ struct Sequence {
     int32_t match_page = -1;  // the last page of that match
     uint64_t last_step = 0;  // newest planned step that uses it; 0: none
 
-    // The first of its tokens that may be found in the prefix cache: all but the last, whose logits are
-    // needed, and none from the one before the first prompt logprob on.
-    std::span<const int32_t> matchable() const {
-        size_t count = tokens.size() - 1;
+    // The first position whose logits are wanted for the prompt's own logprobs.
+    int first_prompt_logit() const {
         const int from = sampling.prompt_logprobs_from;
-        if (from >= 0 && num_output() == 0) count = std::min<size_t>(count, std::max(from - 1, 0));
+        return from < 0 || num_output() > 0 ? std::numeric_limits<int>::max() : std::max(from - 1, 0);
+    }
+    // The first of its tokens, those that may be found in the prefix cache: all but the last, whose
+    // logits are needed, and none whose logits the prompt's logprobs need.
+    std::span<const int32_t> matchable() const {
+        const size_t count = std::min<size_t>(tokens.size() - 1, first_prompt_logit());
         return std::span(tokens).first(count);
     }
     int num_output() const { return static_cast<int>(tokens.size()) - num_prompt; }

@@ -45,6 +45,32 @@ def test_they_are_what_each_prefix_gives(tmp_path, separated):
         server.idle()
 
 
+def test_they_survive_a_small_pool_and_other_ways(tmp_path):
+    jobs = [SHORT[i]["prompt_ids"] + SHORT[i + 1]["prompt_ids"] for i in range(12)]
+    with Server(write_pair(tmp_path / "roomy")) as server:
+        expected = [generate(server, ids, 0)["input_token_logprobs"] for ids in jobs]
+    settings = {"page_size": 16, "max_total_tokens": 320, "chunked_prefill_size": 16}
+    for mode in ("active", "passive"):
+        with Server(write_pair(tmp_path / mode, ae={"kv_transfer": mode}, settings=settings)) as server:
+            sampling = {"sampling_params": {"temperature": 0, "max_new_tokens": 40, "ignore_eos": True}}
+            for _ in range(2):  # and again, where the prefix is cached
+                found = server.many(lambda ids: generate(server, ids, 0, **sampling), jobs)
+                assert [meta["input_token_logprobs"] for meta in found] == expected
+            server.idle()
+
+
+def test_more_than_a_reply_may_hold_is_refused(tmp_path):
+    with Server(write_pair(tmp_path, separated=False)) as server:
+        status, text = server.request("POST", "/generate", {
+            "input_ids": LONG[0]["prompt_ids"], "return_logprob": True, "logprob_start_len": 0,
+            "token_ids_logprob": list(range(1000)), "sampling_params": {"max_new_tokens": 1}})
+        assert status == 400 and "prompt's logprobs must be at most 262144" in text
+        body = {"model": "demo", "prompt": LONG[-1]["prompt_ids"], "max_tokens": 2, "echo": True,
+                "logprobs": 20, "stream": True}
+        status, text = server.request("POST", "/v1/completions", body)
+        assert status == 200 and text.rstrip().endswith("[DONE]")
+
+
 def test_an_echo_has_them_in_front(tmp_path):
     with Server(write_pair(tmp_path)) as server:
         ids = SHORT[0]["prompt_ids"]
@@ -56,6 +82,9 @@ def test_an_echo_has_them_in_front(tmp_path):
         assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
         assert logprobs["token_logprobs"][:len(ids)] == [entry[0] for entry in expected]
         assert len(logprobs["tokens"]) == len(ids) + 4
+        for token, offset in zip(logprobs["tokens"], logprobs["text_offset"]):
+            if not token.startswith("<") and "\ufffd" not in token:
+                assert choice["text"][offset:].startswith(token), (token, offset)
         _, text = server.request("POST", "/v1/completions", body | {"stream": True})
         parts = [json.loads(line[6:])["choices"][0] for line in text.splitlines()
                  if line.startswith("data: {")]

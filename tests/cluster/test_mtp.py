@@ -1,6 +1,7 @@
 """With MTP every reply is what it is without: text, reasons, logprobs, usage, each stream's sum."""
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -88,7 +89,9 @@ def test_replies_are_those_without_mtp(tmp_path, separated):
 
 def test_the_experts_of_the_mtp_layer_are_loaded_by_expert_hosts(tmp_path):
     def loaded(server):
-        return [line for line in server.output().splitlines() if "experts 0..31: weights loaded" in line]
+        """Gigabytes of each expert rank."""
+        return [float(found) for found in
+                re.findall(r"experts 0\.\.31: weights loaded .*: ([\d.]+) GB", server.output())]
     with Server(write_pair(tmp_path / "plain")) as server:
         plain = loaded(server)
     with Server(write_pair(tmp_path / "mtp", settings=DRAFTS)) as server:
@@ -99,7 +102,7 @@ def test_the_experts_of_the_mtp_layer_are_loaded_by_expert_hosts(tmp_path):
         expected = len(SHORT[0]["prompt_ids"]) * 1152 * 7
         assert server.metric("sglang:ae_sep_kv_transfer_bytes") == expected
     assert len(plain) == len(mtp) == 1
-    assert plain[0].split("GB")[0] != mtp[0].split("GB")[0], "the MTP layer's experts are missing"
+    assert mtp[0] > 1.15 * plain[0], "the MTP layer's experts are missing"  # 6 MoE layers for 5
 
 
 def test_a_checkpoint_without_the_layer_is_refused(tmp_path):

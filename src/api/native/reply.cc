@@ -62,7 +62,7 @@ class GenerateReply final : public api::ReplyFormat {
 
     Body whole(const std::vector<Piece>& choices, const Usage&) const override {
         Json list = Json::array();
-        for (const Piece& piece : choices) list.push_back(choice_json(piece));
+        for (const Piece& piece : choices) list.push_back(choice_json(piece, true));
         const bool alone = !header_.is_batch && choices.size() == 1;
         return {"application/json", alone ? list.as_array()[0].dump() : list.dump()};
     }
@@ -83,7 +83,9 @@ class GenerateReply final : public api::ReplyFormat {
         all.matched_token = piece.matched_token;
         all.num_tokens = piece.num_tokens;
         all.num_cached = piece.num_cached;
-        return "data: " + choice_json(all).set("index", piece.choice).dump() + "\n\n";
+        // What is told of the prompt may be long: with the first tokens, and with the last.
+        const bool tells_prompt = !piece.prompt_logprobs.empty() || piece.finish != FinishReason::kNone;
+        return "data: " + choice_json(all, tells_prompt).set("index", piece.choice).dump() + "\n\n";
     }
     std::string stream_end(const Usage&) override { return "data: [DONE]\n\n"; }
     std::string stream_error(const ApiError& error) override {
@@ -91,7 +93,7 @@ class GenerateReply final : public api::ReplyFormat {
     }
 
   private:
-    Json choice_json(const Piece& piece) const {
+    Json choice_json(const Piece& piece, bool tells_prompt) const {
         const auto prompt = static_cast<size_t>(piece.choice / header_.n);
         Json ids = Json::array();
         for (const int32_t id : piece.token_ids) ids.push_back(id);
@@ -104,7 +106,7 @@ class GenerateReply final : public api::ReplyFormat {
             .set("cached_tokens", piece.num_cached)
             .set("e2e_latency", seconds_since(header_.arrival));
         if (header_.logprobs) {
-            add_logprobs("input", piece.prompt_logprobs, meta);
+            add_logprobs("input", tells_prompt ? piece.prompt_logprobs : kNone, meta);
             add_logprobs("output", piece.logprobs, meta);
         }
         return Json::object()
@@ -125,6 +127,7 @@ class GenerateReply final : public api::ReplyFormat {
             .set(which + "_token_ids_logprobs", std::move(asked));
     }
 
+    static inline const std::vector<api::TokenLogprob> kNone;
     const ReplyHeader header_;
     std::vector<Piece> so_far_;  // [choice] of a stream
 };

@@ -46,7 +46,7 @@ Json completion_logprobs(const std::vector<api::TokenLogprob>& tokens, size_t& o
         logprobs.push_back(token.predicted ? number(token.logprob) : Json());
         tops.push_back(token.predicted ? std::move(top) : Json());
         offsets.push_back(static_cast<int64_t>(offset));
-        offset += num_characters(token.text);
+        if (token.shown) offset += num_characters(token.text);
     }
     return Json::object()
         .set("tokens", std::move(texts))

@@ -212,12 +212,23 @@ class OpenAiReply : public api::ReplyFormat {
     // After finish_choice(). offset: of the first token in the choice's text.
     void add_tokens(const Piece& piece, size_t& offset, Json& choice) const {
         if (header_.logprobs && !piece.logprobs.empty()) {
-            std::vector<api::TokenLogprob> tokens = piece.prompt_logprobs;  // of an echo
+            std::vector<api::TokenLogprob> tokens = piece.prompt_logprobs;
+            find_in_echo(piece.choice, tokens);
             tokens.insert(tokens.end(), piece.logprobs.begin(), piece.logprobs.end());
             choice.set("logprobs", logprobs_json(tokens, offset));
         }
         if (header_.return_token_ids) choice.set("token_ids", ids_json(piece.token_ids));
         if (header_.logits_hash) choice.set("logits_hashes", hashes_json(piece.logits_hashes));
+    }
+
+    // Special tokens that the tokenizer has put before the prompt are not part of its text.
+    void find_in_echo(int choice, std::vector<api::TokenLogprob>& tokens) const {
+        if (header_.echo.empty()) return;
+        std::string_view left = header_.echo[static_cast<size_t>(choice / header_.n)];
+        for (api::TokenLogprob& token : tokens) {
+            token.shown = left.substr(0, token.text.size()) == token.text;
+            if (token.shown) left.remove_prefix(token.text.size());
+        }
     }
 
     void end_choice(const Piece& piece, bool has_calls, size_t& offset, Json& choice) const {
