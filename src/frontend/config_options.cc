@@ -184,17 +184,15 @@ Status choose_formats(const Settings& settings, const std::string& template_sour
     return {};
 }
 
-Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::string& version) {
+FrontendOptions frontend_options(const LoadedConfig& loaded, const std::string& version) {
     const Settings& settings = loaded.config.settings;
-    if (!settings.ssl_certfile.empty() || !settings.ssl_keyfile.empty()) {
-        const bool is_cert = !settings.ssl_certfile.empty();
-        return error("{} is {}: TLS is not supported yet, leave it out",
-                     is_cert ? "ssl_certfile" : "ssl_keyfile",
-                     is_cert ? settings.ssl_certfile : settings.ssl_keyfile);
-    }
     FrontendOptions options;
     options.http.host = loaded.config.server.host;
     options.http.port = loaded.config.server.port;
+    options.http.tls = {.certfile = settings.ssl_certfile,
+                        .keyfile = settings.ssl_keyfile,
+                        .keyfile_password = settings.ssl_keyfile_password,
+                        .ca_certs = settings.ssl_ca_certs};
     set_http_limits(settings.http, options.http);
     options.served_model_name = settings.served_model_name;
     options.api_key = settings.api_key;

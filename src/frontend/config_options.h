@@ -9,8 +9,8 @@
 
 namespace aerie::frontend {
 
-// `loaded` has passed its checks. The error names a setting that is not supported yet.
-Result<FrontendOptions> frontend_options(const LoadedConfig& loaded, const std::string& version);
+// `loaded` has passed its checks.
+FrontendOptions frontend_options(const LoadedConfig& loaded, const std::string& version);
 
 // The formats of reasoning and tool calls: by the settings, or else what the chat template shows.
 // Into defaults.formats and model_info. The error names the setting.

@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "base/log.h"
 #include "http/response_head.h"
 #include "http/url.h"
 
@@ -36,11 +37,11 @@ bool is_line_end(const boost::beast::flat_buffer& buffer) {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : socket_(std::move(socket)),
+    : stream_(std::move(socket), context.tls.get()),
       context_(context),
-      activity_(socket_.get_executor()),
-      input_wanted_(socket_.get_executor()),
-      write_limit_(socket_.get_executor()) {}
+      activity_(stream_.executor()),
+      input_wanted_(stream_.executor()),
+      limit_(stream_.executor()) {}
 
 Connection::~Connection() {
     if (exchange_) exchange_->detach();
@@ -48,12 +49,33 @@ Connection::~Connection() {
 
 void Connection::start() {
     auto self = shared_from_this();  // each coroutine keeps the connection alive
-    asio::co_spawn(socket_.get_executor(), [self] { return self->read_loop(); }, asio::detached);
-    asio::co_spawn(socket_.get_executor(), [self] { return self->serve_loop(); }, asio::detached);
+    asio::co_spawn(stream_.executor(), [self] { return self->begin(); }, asio::detached);
+}
+
+asio::awaitable<void> Connection::begin() {
+    auto self = shared_from_this();
+    if (!co_await handshake()) {
+        close();
+        context_.on_end(this);
+        co_return;
+    }
+    asio::co_spawn(stream_.executor(), [self] { return self->read_loop(); }, asio::detached);
+    asio::co_spawn(stream_.executor(), [self] { return self->serve_loop(); }, asio::detached);
+}
+
+asio::awaitable<bool> Connection::handshake() {
+    if (!stream_.is_tls()) co_return true;
+    idle_ = true;
+    close_after(context_.options.header_timeout_s);
+    const auto error = co_await stream_.handshake();
+    keep_open();
+    idle_ = false;
+    if (error) log_debug("a client's TLS handshake failed: {}", error.message());
+    co_return !error && stream_.is_open();
 }
 
 void Connection::drain() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    asio::post(stream_.executor(), [self = shared_from_this()] {
         if (self->idle_) self->close();
     });
 }
@@ -62,17 +84,24 @@ void Connection::drain() {
 // destructor waits for that lock to detach.
 void Connection::cut() {
     auto self = weak_from_this().lock();
-    if (self) asio::post(socket_.get_executor(), [self] { self->close(); });
+    if (self) asio::post(stream_.executor(), [self] { self->close(); });
 }
 
 void Connection::wake() {
     auto self = weak_from_this().lock();
-    if (self) asio::post(socket_.get_executor(), [self] { self->activity_.cancel(); });
+    if (self) asio::post(stream_.executor(), [self] { self->activity_.cancel(); });
+}
+
+void Connection::close_after(double limit_s) {
+    limit_.expires_at(after(limit_s));
+    limit_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+        // expiry(): a wait that ended just before the limit was moved counts for nothing.
+        if (!error && self->limit_.expiry() <= Clock::now()) self->close();
+    });
 }
 
 void Connection::close() {
-    boost::system::error_code ignored;
-    socket_.close(ignored);
+    stream_.close();
     lose_client();
 }
 
@@ -101,10 +130,10 @@ asio::awaitable<void> Connection::read_loop() {
             co_await input_wanted_.async_wait(kNoThrow);
         }
         if (input_ended_) break;
-        auto [error, size] = co_await socket_.async_read_some(asio::buffer(chunk_), kNoThrow);
+        auto [error, size] = co_await stream_.read_some(asio::buffer(chunk_));
         if (error == asio::error::eof && !answer_begun_) {
             end_input();
-            co_await socket_.async_wait(asio::ip::tcp::socket::wait_error, kNoThrow);
+            co_await stream_.wait_lost();
         }
         if (error) break;
         if (!discard_input_) {
@@ -161,7 +190,7 @@ asio::awaitable<bool> Connection::write_answer() {
         const bool sent = output.bytes.empty() || output.cut || co_await write_all(output.bytes);
         exchange_->sent(output.bytes.size());
         if (output.cut || !sent) close();
-        if (!socket_.is_open()) co_return false;  // whether or not the handler has finished
+        if (!stream_.is_open()) co_return false;  // whether or not the handler has finished
         if (output.finished) co_return output.keep_alive;
         if (!output.bytes.empty()) continue;
         if (input_ended_ && !answer_begun_ && std::exchange(may_probe_, false)) {
@@ -175,15 +204,11 @@ asio::awaitable<bool> Connection::write_answer() {
 }
 
 asio::awaitable<bool> Connection::write_all(std::string_view bytes) {
-    while (!bytes.empty() && socket_.is_open()) {
-        write_limit_.expires_at(after(context_.options.write_timeout_s));
-        write_limit_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-            // expiry(): a wait that ended just before the limit was moved counts for nothing.
-            if (!error && self->write_limit_.expiry() <= Clock::now()) self->close();
-        });
+    while (!bytes.empty() && stream_.is_open()) {
+        close_after(context_.options.write_timeout_s);
         const auto piece = asio::buffer(bytes.data(), std::min(bytes.size(), kWritePiece));
-        auto [error, size] = co_await socket_.async_write_some(piece, kNoThrow);
-        write_limit_.expires_at(TimePoint::max());
+        auto [error, size] = co_await stream_.write_some(piece);
+        keep_open();
         if (error) co_return false;
         bytes.remove_prefix(size);
     }
@@ -191,18 +216,20 @@ asio::awaitable<bool> Connection::write_all(std::string_view bytes) {
 }
 
 // A connection that is closed with unread bytes resets, and the client may lose the answer that
-// tells it why. So the answer is ended, and for a moment what still comes is thrown away.
+// tells it why. So the answer is ended, and for a moment what still comes is thrown away. With TLS the
+// end is always told: a client must know that an answer without a length is whole.
 asio::awaitable<void> Connection::linger() {
-    if (!socket_.is_open() || input_ended_ || (!unread_rest_ && input_.size() == 0)) co_return;
-    boost::system::error_code ignored;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    const bool is_ended = input_ended_ || (!unread_rest_ && input_.size() == 0);
+    if (client_gone_ || (is_ended && !stream_.is_tls())) co_return;
     discard_input_ = true;
     input_wanted_.cancel();
-    const TimePoint deadline = after(kLingerSeconds);
-    while (!input_ended_ && Clock::now() < deadline) {
-        activity_.expires_at(deadline);
+    close_after(kLingerSeconds);
+    co_await stream_.end_output();
+    while (!input_ended_) {
+        activity_.expires_at(TimePoint::max());
         co_await activity_.async_wait(kNoThrow);
     }
+    keep_open();
 }
 
 bool Connection::refuse(int status, std::string message) {

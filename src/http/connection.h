@@ -8,7 +8,6 @@
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -17,6 +16,8 @@
 #include "base/clock.h"
 #include "http/exchange.h"
 #include "http/server.h"
+#include "http/stream.h"
+#include "http/tls.h"
 
 namespace aerie::http {
 
@@ -25,6 +26,7 @@ struct ConnectionContext {
     ServerOptions options;
     Handler handler;
     ErrorFormat error_format;
+    std::unique_ptr<TlsContext> tls;  // null: plain HTTP
     std::function<void(class Connection*)> on_end;
     std::atomic<bool> draining{false};
 };
@@ -58,6 +60,8 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
         std::string message;
     };
 
+    Awaitable<void> begin();
+    Awaitable<bool> handshake();
     Awaitable<void> read_loop();
     Awaitable<void> serve_loop();
 
@@ -77,15 +81,17 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
     Awaitable<bool> wait_input(TimePoint deadline);     // false: time is up or the input has ended
     Awaitable<void> linger();
     void consume(size_t num_bytes);
+    void close_after(double limit_s);  // unless keep_open() comes first; one limit at a time
+    void keep_open() { limit_.expires_at(TimePoint::max()); }
     void close();
     void lose_client();
     void end_input();
 
-    boost::asio::ip::tcp::socket socket_;
+    Stream stream_;
     ConnectionContext& context_;
     boost::asio::steady_timer activity_;      // cancelled where serve_loop should look again
     boost::asio::steady_timer input_wanted_;  // cancelled where read_loop may go on
-    boost::asio::steady_timer write_limit_;
+    boost::asio::steady_timer limit_;         // of a write, a handshake, a farewell
     std::array<char, 16 << 10> chunk_;
     boost::beast::flat_buffer input_;
     bool input_ended_ = false;
@@ -93,7 +99,7 @@ class Connection final : public OutputWaiter, public std::enable_shared_from_thi
     bool answer_begun_ = false;  // the first byte of the running request's answer is out
     bool may_probe_ = false;     // the running request is HTTP/1.1 and has not been probed
     bool discard_input_ = false;
-    bool idle_ = false;        // no byte of a next request has come
+    bool idle_ = false;        // no byte of a (next) request has come
     bool unread_rest_ = false; // the client may still be sending a request that was refused
     std::string path_, query_; // of the request being read
     std::optional<Refusal> refusal_;

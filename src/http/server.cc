@@ -94,6 +94,7 @@ asio::awaitable<void> Server::Impl::accept_loop() {
 }
 
 void Server::Impl::refuse_connection(tcp::socket socket) {
+    if (context.tls) return;  // a handshake would take longer than it may here
     const ErrorBody body = context.error_format(
         503, "", fmt::format("too many connections, at most {} are served (http_max_connections)",
                              context.options.max_connections));
@@ -141,6 +142,11 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Hand
     auto impl = std::make_unique<Impl>(options.io_threads);
     Impl& server = *impl;
     server.context.options = options;
+    if (!options.tls.certfile.empty()) {
+        auto tls = TlsContext::load(options.tls);
+        if (!tls) return tls.error();
+        server.context.tls = *std::move(tls);
+    }
     server.context.handler = std::move(handler);
     server.context.error_format = std::move(error_format);
     server.context.on_end = [&server](Connection* connection) {

@@ -1,4 +1,4 @@
-// An HTTP/1.1 server: sockets, framing, limits. It knows bytes, not models.
+// An HTTP/1.1 server, plain or through TLS: sockets, framing, limits. It knows bytes, not models.
 //
 // Keep-alive, pipelining (answered one after the other, in order), Expect: 100-continue, chunked
 // request bodies, chunked responses, HEAD, CORS for every origin. A client that closes its
@@ -16,11 +16,18 @@
 
 namespace aerie::http {
 
+struct TlsOptions {
+    std::string certfile, keyfile;  // PEM; empty: plain HTTP
+    std::string keyfile_password;   // empty: the key is not encrypted
+    std::string ca_certs;           // PEM; not empty: clients must have a certificate of one of these
+};
+
 // What a client is refused for names the setting that holds the limit (config/http_limits.h).
 struct ServerOptions {
     std::string host = "127.0.0.1";  // an address or a name
     int port = 0;                    // 0: any free one
     int io_threads = 1;
+    TlsOptions tls = {};
 
     int max_connections = 4096;                // beyond: 503, closed
     size_t max_header_bytes = 64 << 10;        // beyond: 431, closed
@@ -31,7 +38,8 @@ struct ServerOptions {
     size_t max_unsent_bytes = 4 << 20;         // of a stream; beyond: cut off
 
     double idle_timeout_s = 75;    // between two requests: closed
-    double header_timeout_s = 15;  // from the first byte to the end of the headers: 408, closed
+    double header_timeout_s = 15;  // from the first byte to the end of the headers: 408, closed;
+                                   // of a TLS handshake: closed
     double body_timeout_s = 120;   // for the whole body: 408, closed
     double write_timeout_s = 30;   // without the client taking a byte: cut off
 };
@@ -48,7 +56,8 @@ using ErrorFormat = std::function<ErrorBody(int status, std::string_view path,
 
 class Server {
   public:
-    // Listens and serves until stop(). The error names the address and why it cannot be had.
+    // Listens and serves until stop(). The error names the address and why it cannot be had, or the
+    // file of TLS that cannot be used.
     static Result<std::unique_ptr<Server>> start(const ServerOptions& options, Handler handler,
                                                  ErrorFormat error_format);
     ~Server();  // stop(0)
