@@ -1,6 +1,7 @@
 // How fast the prefix cache finds, takes and gives up pages, on one thread, in CPU time: matching
-// where the tree holds nothing else and where it holds a million tokens, inserting, evicting.
-// usage: cache_bench
+// where the tree holds nothing else and where it holds a million tokens, inserting, evicting. With a
+// folder: how long a page takes to its lower tiers and back, a file in that folder last.
+// usage: cache_bench [FOLDER]
 #include <fmt/core.h>
 #include <time.h>
 
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cache/prefix_cache.h"
+#include "file_tier.h"
 
 namespace aerie::cache {
 namespace {
@@ -111,7 +113,8 @@ void measure(int page_size, const std::vector<std::vector<int32_t>>& prompts) {
 }  // namespace
 }  // namespace aerie::cache
 
-int main() {
+int main(int argc, char** argv) {
+    if (argc == 2) return aerie::cache::measure_file_tier(argv[1]), 0;
     const auto prompts = aerie::cache::make_prompts();
     fmt::print("{:>5} {:44} {:>9} {:>12}\n", "page", "", "M tokens/s", "M pages/s");
     for (const int page_size : {1, 16, 64}) aerie::cache::measure(page_size, prompts);
