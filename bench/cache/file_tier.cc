@@ -30,11 +30,15 @@ double median_ms(Call call) {
 }
 
 void measure(const char* folder, const char* model, int num_layers) {
-    KvPool pool(num_layers, kNumSlots, kPageSize, kWidth, DType::kBF16);
-    KvPool host(num_layers, kNumSlots, kPageSize, kWidth, DType::kBF16);
+    const KvPoolShape shape{.num_layers = num_layers,
+                            .num_blocks = kNumSlots,
+                            .page_size = kPageSize,
+                            .width = kWidth,
+                            .dtype = DType::kBF16};
+    KvPool pool(shape), host(shape);
     std::memset(pool.layer(0), 1, pool.num_bytes());
     std::memset(host.layer(0), 2, host.num_bytes());
-    auto file = KvFile::create(folder, kNumSlots, pool);
+    auto file = KvFile::create(folder, shape);
     if (!file) return (void)fmt::print("{}\n", file.message());
     const double copied = median_ms([&](int block) {
         for (int layer = 0; layer < num_layers; ++layer)

@@ -126,7 +126,7 @@ Status RankHost::make_pools(Replica& replica) {
                             .width = model().latent_dim(),
                             .dtype = compute()};
     KvPoolShape host_shape = shape;
-    host_shape.num_blocks = kv.num_host_slots;
+    host_shape.num_blocks = kv.lower.num_host_slots;
     for (int c = 0; c < replica.place.cp_size; ++c) {
         if (replica.place.role == Role::kUnified) {
             replica.pools.push_back(std::make_unique<KvPool>(shape));
@@ -136,8 +136,9 @@ Status RankHost::make_pools(Replica& replica) {
             replica.regions.emplace_back(*options_.fabric, *std::move(region));
             replica.pools.push_back(std::make_unique<KvPool>(shape, replica.regions.back().base()));
         }
-        replica.host_pools.push_back(kv.num_host_slots > 0 ? std::make_unique<KvPool>(host_shape) : nullptr);
+        replica.host_pools.push_back(host_shape.num_blocks > 0 ? std::make_unique<KvPool>(host_shape) : nullptr);
     }
+    make_files(replica, shape);
     return {};
 }
 
@@ -176,6 +177,19 @@ Status RankHost::load_replica(Replica& replica) {
     return make_leader(replica, metrics);
 }
 
+// Without its files, if the disk does not take them, a replica serves as well.
+void RankHost::make_files(Replica& replica, KvPoolShape shape) {
+    shape.num_blocks = kv_blocks_options(replica.place).lower.num_file_slots;
+    for (int c = 0; shape.num_blocks > 0 && c < replica.place.cp_size; ++c) {
+        auto file = KvFile::create(config().settings.hicache_path, shape);
+        if (!file) {
+            log_error("hicache_path: {}; evicted KV is not kept on disk", file.message());
+            return replica.files.clear();
+        }
+        replica.files.push_back(*std::move(file));
+    }
+}
+
 Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                            const model::RankPlaceInReplica& place,
                                            const metrics::AttentionMetrics& metrics,
@@ -207,6 +221,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
     rank.model = *std::move(made);
     rank.pool = replica.pools[place.cp].get();
     rank.host_pool = replica.host_pools[place.cp].get();
+    if (!replica.files.empty()) rank.file = replica.files[place.cp].get();
     return rank;
 }
 
@@ -214,6 +229,11 @@ Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& 
     engine::LeaderOptions options;
     options.name = fmt::format("{} replica {}", name_of(replica.place.role), replica.place.dp_rank);
     options.scheduler = scheduler_options(replica.place);
+    cache::LowerTiers& lower = options.scheduler.kv.lower;
+    if (replica.files.empty()) lower.num_file_slots = 0;
+    lower.make_copies = [team = replica.team.get()](std::span<const cache::KvCopy> copies) {
+        return team->copy(copies);
+    };
     options.sampler = {.vocab_size = model().vocab_size,
                        .num_ids = options_.num_token_ids,
                        .eos_ids = options.scheduler.eos_ids};

@@ -18,6 +18,7 @@
 #include "kernels/rope.h"
 #include "metrics/registry.h"
 #include "model/weight_store.h"
+#include "tensor/kv_file.h"
 #include "tensor/kv_pool.h"
 
 namespace aerie {
@@ -51,6 +52,7 @@ class RankHost final : public control::HostRuntime {
         std::vector<comm::ScopedRegion> regions;          // [cp] of the pools; unified: none
         std::vector<std::unique_ptr<KvPool>> pools;       // [cp]
         std::vector<std::unique_ptr<KvPool>> host_pools;  // [cp], null without hicache_size_gb
+        std::vector<std::unique_ptr<KvFile>> files;       // [cp], none without hicache_path
         std::vector<std::unique_ptr<model::AttentionWeights>> weights;  // [tp]
         std::unique_ptr<engine::Team> team;
         std::unique_ptr<engine::Leader> leader;
@@ -62,6 +64,7 @@ class RankHost final : public control::HostRuntime {
     Status load_replicas();
     Status load_replica(Replica& replica);
     Status make_pools(Replica& replica);
+    void make_files(Replica& replica, KvPoolShape shape);
     Result<engine::Team::Rank> make_rank(const Replica& replica, const model::RankPlaceInReplica& place,
                                          const metrics::AttentionMetrics& metrics,
                                          comm::Group& group);

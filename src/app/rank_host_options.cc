@@ -76,7 +76,8 @@ cache::KvBlocksOptions RankHost::kv_blocks_options(const AttentionReplica& repli
     return {.num_blocks = (sizing.num_blocks + replica.cp_size - 1) / replica.cp_size,
             .page_size = config().settings.page_size,
             .cp = replica.cp_size,
-            .num_host_slots = sizing.num_host_blocks / replica.cp_size};
+            .lower = {.num_host_slots = sizing.num_host_blocks / replica.cp_size,
+                      .num_file_slots = sizing.num_file_blocks / replica.cp_size}};
 }
 
 schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& replica) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/tiers.h"
 
 namespace aerie::cache {
 
@@ -14,7 +15,7 @@ struct KvBlocksOptions {
     int num_blocks = 0;  // of each rank
     int page_size = 64;  // tokens a block
     int cp = 1;
-    int num_host_slots = 0;  // of each rank: pages of host memory behind the prefix cache
+    LowerTiers lower = {};   // of the prefix cache
 };
 
 // Who holds blocks that no sequence uses and gives them back on demand: the prefix cache.

@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
 
 namespace aerie::cache {
 
-PrefixCache::PrefixCache(KvBlocks& kv, int num_host_slots)
+PrefixCache::PrefixCache(KvBlocks& kv, LowerTiers lower)
     : kv_(kv),
+      make_copies_(std::move(lower.make_copies)),
       page_size_(kv.page_size()),
-      num_idle_(kv.cp(), 0),
-      free_slots_(kv.cp(), std::vector<int32_t>(num_host_slots)) {
+      num_idle_(kv.cp(), 0) {
+    CHECK(lower.num_file_slots == 0 || make_copies_, "{} file slots", lower.num_file_slots);
     const int num_blocks = kv.pool(0).num_blocks();
-    const size_t num_pages = (static_cast<size_t>(num_blocks) + num_host_slots) * kv.cp();
+    const size_t num_pages =
+        (size_t{0} + num_blocks + lower.num_host_slots + lower.num_file_slots) * kv.cp();
     pages_.resize(num_pages);
     tokens_.resize(num_pages * page_size_);
     buckets_.assign(std::bit_ceil(num_pages), -1);
@@ -24,15 +27,20 @@ PrefixCache::PrefixCache(KvBlocks& kv, int num_host_slots)
         pages_[page].next = free_page_;
         free_page_ = static_cast<int32_t>(page);
     }
-    for (auto& slots : free_slots_)
-        for (int i = 0; i < num_host_slots; ++i) slots[i] = num_host_slots - 1 - i;
+    for (const auto& [tier, num_slots] : {std::pair(Tier::kHost, lower.num_host_slots),
+                                          std::pair(Tier::kFile, lower.num_file_slots)}) {
+        std::vector<int32_t> slots(num_slots);
+        for (int i = 0; i < num_slots; ++i) slots[i] = num_slots - 1 - i;
+        free_slots_[index(tier)].assign(kv.cp(), slots);
+    }
     kv_.set_reclaimer(this);
 }
 
 PrefixCache::~PrefixCache() {
     kv_.set_reclaimer(nullptr);
-    for (const Page& page : pages_)
-        if (page.block >= 0) kv_.release(page.cp_rank, page.block);
+    for (int rank = 0; rank < kv_.cp(); ++rank)
+        for (size_t block = 0; block < page_of_[rank].size(); ++block)
+            if (page_of_[rank][block] != -1) kv_.release(rank, static_cast<int32_t>(block));
 }
 
 PrefixCache::Match PrefixCache::match(const std::string& salt,
@@ -44,8 +52,9 @@ PrefixCache::Match PrefixCache::match(const std::string& salt,
     for (size_t end = page_size; end <= tokens.size(); end += page_size) {
         const int32_t* first = tokens.data() + end - page_size;
         at = find_child(at, first, hash(at, first));
-        if (at == -1) break;
-        (pages_[at].block >= 0 ? found.num_tokens : found.num_host_tokens) += page_size_;
+        if (at == -1 || pages_[at].lost) break;
+        (pages_[at].tier == Tier::kDevice ? found.num_tokens : found.num_lower_tokens) +=
+            page_size_;
         found.page = at;
     }
     return found;
@@ -56,14 +65,15 @@ int PrefixCache::acquire(const std::string& salt, std::span<const int32_t> token
     CHECK(blocks.empty(), "{} blocks", blocks.size());
     const Match found = match(salt, tokens);
     int32_t page = found.page;
-    // Those in host memory are used too: from the last to the first, as blocks are released.
-    for (int i = 0; i < found.num_host_tokens / page_size_; ++i, page = pages_[page].parent) {
-        remove(host_, page);
-        append(host_, page);
+    // Those in lower tiers are used too: from the last to the first, as blocks are released.
+    for (int i = 0; i < found.num_lower_tokens / page_size_; ++i, page = pages_[page].parent) {
+        List& list = lists_[index(pages_[page].tier)];
+        remove(list, page);
+        append(list, page);
     }
     blocks.resize(found.num_tokens / page_size_);
     for (size_t i = blocks.size(); i-- > 0; page = pages_[page].parent) {
-        blocks[i] = pages_[page].block;
+        blocks[i] = pages_[page].place;
         hold(page);
     }
     return found.num_tokens;
@@ -85,28 +95,28 @@ int PrefixCache::insert(const std::string& salt, std::span<const int32_t> tokens
             continue;
         }
         at = page;
-        if (pages_[page].block == -1) {  // computed again: in host memory it is not needed any more
-            leave_host(page);
+        if (pages_[page].tier != Tier::kDevice) {  // computed again: its slot is not needed any more
+            leave_tier(page);
             give_block(page, blocks[i]);
             continue;
         }
         num_present += page_size_;
-        if (pages_[page].block == blocks[i]) continue;
+        if (pages_[page].place == blocks[i]) continue;
         hold(page);
         if (replaced)
             replaced->emplace_back(pages_[page].cp_rank, blocks[i]);
         else
             kv_.release(pages_[page].cp_rank, blocks[i]);
-        blocks[i] = pages_[page].block;
+        blocks[i] = pages_[page].place;
     }
     return num_present;
 }
 
 int64_t PrefixCache::flush() {
-    const int num_before = num_pages_;
-    while (host_.oldest != -1) forget(host_.oldest);
-    while (idle_.oldest != -1) forget(idle_.oldest);
-    return int64_t{num_before - num_pages_} * page_size_;
+    int64_t num_pages = 0;
+    for (const Tier tier : {Tier::kFile, Tier::kHost, Tier::kDevice})
+        for (; lists_[index(tier)].oldest != -1; ++num_pages) forget(lists_[index(tier)].oldest);
+    return num_pages * page_size_;
 }
 
 int64_t PrefixCache::evictable_tokens() const {
@@ -117,9 +127,10 @@ int64_t PrefixCache::evictable_tokens() const {
 
 void PrefixCache::evict(const std::vector<int32_t>& free_wanted) {
     for (int rank = 0; rank < kv_.cp(); ++rank) {
-        while (kv_.pool(rank).num_free() < free_wanted[rank] && idle_.oldest != -1) {
+        const List& idle = lists_[index(Tier::kDevice)];
+        while (kv_.pool(rank).num_free() < free_wanted[rank] && idle.oldest != -1) {
             ++num_evicted_;
-            demote(idle_.oldest);
+            move_down(idle.oldest);
         }
     }
 }
@@ -127,7 +138,7 @@ void PrefixCache::evict(const std::vector<int32_t>& free_wanted) {
 void PrefixCache::on_last_holder(int cp_rank, int32_t block) {
     const int32_t page = page_of_[cp_rank][block];
     if (page == -1) return;
-    append(idle_, page);
+    append(lists_[index(Tier::kDevice)], page);
     ++num_idle_[cp_rank];
 }
 
@@ -169,17 +180,15 @@ int32_t PrefixCache::find_child(int32_t parent, const int32_t* tokens, uint32_t 
 int32_t PrefixCache::add_child(int32_t parent, int page_idx, const int32_t* tokens, uint32_t hash,
                                int32_t block) {
     const int32_t page = free_page_;
-    CHECK(page != -1, "{} pages have no block for one more", num_pages_);
+    CHECK(page != -1, "{} pages, and none for one more", pages_.size());
     free_page_ = pages_[page].next;
     int32_t& bucket = buckets_[hash & (buckets_.size() - 1)];
     const int cp_rank = page_idx % kv_.cp();
-    pages_[page] = {
-        .parent = parent, .block = block, .cp_rank = cp_rank, .hash = hash, .next = bucket};
+    pages_[page] = {.parent = parent, .cp_rank = cp_rank, .hash = hash, .next = bucket};
     bucket = page;
     std::copy_n(tokens, page_size_, &tokens_[int64_t{page} * page_size_]);
     give_block(page, block);
     ++num_children(parent);
-    ++num_pages_;
     return page;
 }
 
@@ -188,16 +197,16 @@ int32_t& PrefixCache::num_children(int32_t parent) {
 }
 
 bool PrefixCache::is_idle(int32_t page) const {
-    return kv_.pool(pages_[page].cp_rank).num_holders(pages_[page].block) == 1;
+    return kv_.pool(pages_[page].cp_rank).num_holders(pages_[page].place) == 1;
 }
 
 void PrefixCache::hold(int32_t page) {
     const Page& p = pages_[page];
     if (is_idle(page)) {
-        remove(idle_, page);
+        remove(lists_[index(Tier::kDevice)], page);
         --num_idle_[p.cp_rank];
     }
-    kv_.share(p.cp_rank, p.block);
+    kv_.share(p.cp_rank, p.place);
 }
 
 void PrefixCache::append(List& list, int32_t page) {
@@ -213,35 +222,37 @@ void PrefixCache::remove(List& list, int32_t page) {
     (p.newer == -1 ? list.newest : pages_[p.newer].older) = p.older;
 }
 
-// A block that the caller holds becomes the page's, which has none.
+// A block that the caller holds becomes the page's, which has no place.
 void PrefixCache::give_block(int32_t page, int32_t block) {
     Page& p = pages_[page];
     CHECK(page_of_[p.cp_rank][block] == -1, "block {} of cp rank {} is in the tree already", block,
           p.cp_rank);
     page_of_[p.cp_rank][block] = page;
-    p.block = block;
+    p.tier = Tier::kDevice;
+    p.place = block;
+    p.lost = false;
+    ++num_in_[index(Tier::kDevice)];
     kv_.share(p.cp_rank, block);
 }
 
-// The block of an idle page is free.
-void PrefixCache::take_block(int32_t page) {
+// Its slot, or its block if it is idle, is free.
+void PrefixCache::leave_tier(int32_t page) {
     Page& p = pages_[page];
-    CHECK(is_idle(page), "page {} has {} holders", page, kv_.pool(p.cp_rank).num_holders(p.block));
-    remove(idle_, page);
+    const int32_t place = std::exchange(p.place, -1);
+    remove(lists_[index(p.tier)], page);
+    --num_in_[index(p.tier)];
+    if (p.tier != Tier::kDevice) return free_slots_[index(p.tier)][p.cp_rank].push_back(place);
+    CHECK_EQ(kv_.pool(p.cp_rank).num_holders(place), 1);
     --num_idle_[p.cp_rank];
-    page_of_[p.cp_rank][p.block] = -1;
-    kv_.release(p.cp_rank, p.block);
-    p.block = -1;
+    page_of_[p.cp_rank][place] = -1;
+    kv_.release(p.cp_rank, place);
 }
 
-// The page is idle, or in host memory.
+// The page is idle, or in a lower tier.
 void PrefixCache::forget(int32_t page) {
     Page& p = pages_[page];
     CHECK(p.num_children == 0, "page {} has {} children", page, p.num_children);
-    if (p.block >= 0)
-        take_block(page);
-    else
-        leave_host(page);
+    leave_tier(page);
     int32_t* link = &buckets_[p.hash & (buckets_.size() - 1)];
     while (*link != page) link = &pages_[*link].next;
     *link = p.next;
@@ -252,7 +263,6 @@ void PrefixCache::forget(int32_t page) {
     }
     p.next = free_page_;
     free_page_ = page;
-    --num_pages_;
 }
 
 }  // namespace aerie::cache

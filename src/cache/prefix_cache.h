@@ -12,10 +12,13 @@
 // continues. The head of the list is thus the least recently used page and has no page behind it:
 // eviction takes the head, at O(1) a page, as match and insert cost O(1) a page.
 //
-// Host memory. With host slots a page that is evicted moves to a slot instead of being forgotten,
-// and back into a block of the sequence that needs it. On a path, pages with blocks come first,
-// then those in host memory, whose list is ordered as that of the idle ones. The cache moves
-// numbers; the bytes follow by the list of take_copies().
+// Lower tiers. A page that is evicted moves to a slot of host memory, where that is full one from
+// there to a slot of the file, and back into a block of the sequence that needs it; what leaves the
+// last tier is forgotten. On a path, pages with blocks come first, then those in host memory, then
+// those in the file; each tier's list is ordered as that of the idle ones. The cache moves numbers;
+// the bytes follow by the list of take_copies(), but for those out of the file: these are read at
+// once, since a page that has not come back whole is computed, and the plan must know. Such a page
+// is lost: no match goes beyond it until its KV has been computed again.
 //
 // Memory. There are never more pages than blocks and slots: all records are allocated with the
 // cache.
@@ -32,29 +35,19 @@
 
 namespace aerie::cache {
 
-// The KV of a page moves between a block and a slot of host memory, both of one cp rank.
-struct KvCopy {
-    int cp_rank = 0;
-    bool to_host = false;
-    int32_t block = 0;
-    int32_t slot = 0;
-    bool operator==(const KvCopy&) const = default;
-};
-
 class PrefixCache final : private Reclaimer {
   public:
     // Registers with `kv`, which must outlive it: extend() evicts what it needs from now on.
-    // num_host_slots: of each cp rank, a page each.
-    explicit PrefixCache(KvBlocks& kv, int num_host_slots = 0);
+    explicit PrefixCache(KvBlocks& kv, LowerTiers lower = {});
     ~PrefixCache() override;
     PrefixCache(const PrefixCache&) = delete;
     PrefixCache& operator=(const PrefixCache&) = delete;
 
     // The longest prefix that is cached; changes nothing.
     struct Match {
-        int num_tokens = 0;       // whole pages that have blocks
-        int num_host_tokens = 0;  // behind them, in host memory
-        int32_t page = -1;        // the last page of all, for parent(); -1: none
+        int num_tokens = 0;        // whole pages that have blocks
+        int num_lower_tokens = 0;  // behind them, in host memory and the file
+        int32_t page = -1;         // the last page of all, for parent(); -1: none
     };
     Match match(const std::string& salt, std::span<const int32_t> tokens) const;
     // The page that `page` continues; -1: it is the first.
@@ -67,9 +60,9 @@ class PrefixCache final : private Reclaimer {
     // the number of their tokens.
     int acquire(const std::string& salt, std::span<const int32_t> tokens,
                 std::vector<int32_t>& blocks);
-    // After acquire() gave `num_acquired` and extend() lengthened the list: pages in host memory
+    // After acquire() gave `num_acquired` and extend() lengthened the list: pages of the lower tiers
     // that follow take the caller's blocks. Returns their tokens; the KV is there after
-    // take_copies().
+    // take_copies(). Where one is in the file, all copies are made here.
     int restore(const std::string& salt, std::span<const int32_t> tokens,
                 const std::vector<int32_t>& blocks, int num_acquired);
     // What is to be copied, in this order, before a step runs or a transfer writes into any block
@@ -85,21 +78,27 @@ class PrefixCache final : private Reclaimer {
     int insert(const std::string& salt, std::span<const int32_t> tokens,
                std::vector<int32_t>& blocks, std::vector<Placed>* replaced = nullptr);
 
-    // Forgets every page that nobody uses, in host memory too. Returns how many tokens that were.
+    // Forgets every page that nobody uses, in all tiers. Returns how many tokens that were.
     int64_t flush();
 
-    // Tokens, of all cp ranks. What is in host memory counts apart.
-    int64_t cached_tokens() const { return int64_t{num_pages_ - num_host_pages_} * page_size_; }
-    int64_t host_tokens() const { return int64_t{num_host_pages_} * page_size_; }
+    // Tokens, of all cp ranks.
+    int64_t cached_tokens() const { return tokens_in(Tier::kDevice); }
+    int64_t tokens_in(Tier tier) const { return int64_t{num_in_[index(tier)]} * page_size_; }
     int64_t evictable_tokens() const;
-    uint64_t evicted_tokens() const { return num_evicted_ * page_size_; }  // on demand, since ever
-    uint64_t restored_tokens() const { return num_restored_ * page_size_; }
+    // Since the start: evicted from blocks on demand, brought back from a lower tier, and pages that
+    // the file has lost.
+    uint64_t evicted_tokens() const { return num_evicted_ * page_size_; }
+    uint64_t restored_tokens(Tier tier) const { return num_restored_[index(tier)] * page_size_; }
+    uint64_t lost_pages() const { return num_lost_; }
 
   private:
+    static constexpr size_t index(Tier tier) { return static_cast<size_t>(tier); }
+
     struct Page {
         int32_t parent = -1;  // page, or ~root
-        int32_t block = -1;   // -1: in host memory
-        int32_t slot = -1;    // of host memory
+        Tier tier = Tier::kDevice;
+        bool lost = false;   // the file has it, and not as it was
+        int32_t place = -1;  // block or slot
         int32_t cp_rank = 0;
         int32_t num_children = 0;
         uint32_t hash = 0;
@@ -130,29 +129,31 @@ class PrefixCache final : private Reclaimer {
     void append(List& list, int32_t page);
     void remove(List& list, int32_t page);
     void give_block(int32_t page, int32_t block);
-    void take_block(int32_t page);
+    void leave_tier(int32_t page);
     void forget(int32_t page);
 
-    // prefix_cache_host.cc
-    void demote(int32_t page);
-    void leave_host(int32_t page);
+    // prefix_cache_tiers.cc
+    void move_down(int32_t page);
+    int32_t take_slot(Tier tier, int cp_rank);
+    void lose_file();
 
     KvBlocks& kv_;
+    const MakeCopies make_copies_;
     const int page_size_;
-    int num_pages_ = 0;
-    uint64_t num_evicted_ = 0;  // pages
+    uint64_t num_evicted_ = 0;  // pages, as all below
+    uint64_t num_restored_[3] = {};  // [Tier]
+    uint64_t num_lost_ = 0;
+    int num_in_[3] = {};  // [Tier]
     std::vector<Page> pages_;
     std::vector<int32_t> tokens_;                // [pages, page_size]
     std::vector<int32_t> buckets_;               // of a power of two: first page
     std::vector<std::vector<int32_t>> page_of_;  // [cp][block], -1: not in the tree
     std::vector<int32_t> num_idle_;              // [cp]
     int32_t free_page_ = -1;
-    List idle_;  // with blocks that nobody else holds
-    List host_;  // in host memory
-    int num_host_pages_ = 0;
-    uint64_t num_restored_ = 0;                     // pages
-    std::vector<std::vector<int32_t>> free_slots_;  // [cp]
+    List lists_[3];  // [Tier]: with blocks that nobody else holds; in host memory; in the file
+    std::vector<std::vector<int32_t>> free_slots_[3];  // [Tier][cp]; none of blocks
     std::vector<KvCopy> copies_;
+    std::vector<int32_t> coming_;  // pages that restore() brings back
     std::vector<Root> roots_;
     std::vector<int32_t> free_roots_;
     std::unordered_map<std::string, int32_t> root_of_;

@@ -1,135 +1,28 @@
 // Random sequences come, share prefixes, grow, end and are dropped, with the real cache beside a
 // model that knows nothing of lists and hashes: a map from the prefix to its block and last use.
-// The memory of the blocks and of the host is there too, so that copies can go wrong.
+// The memory of blocks, host and file is there too, so that copies can go wrong; now and then a page
+// does not come back out of the file, or none does any more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
+#include <tuple>
 
-#include "cache/prefix_cache.h"
+#include "cache/prefix_model.h"
 
 namespace aerie::cache {
 namespace {
 
-using Tokens = std::vector<int32_t>;
-using Key = std::pair<std::string, Tokens>;  // salt, all tokens up to the page's end
-
-struct User {
-    std::string salt;
-    Tokens tokens;
-    std::vector<int32_t> blocks;
-};
-
-class Model {
-  public:
-    Model(const KvBlocksOptions& options, int num_host_slots)
-        : options_(options), num_host_slots_(num_host_slots) {}
-
-    struct Page {
-        int32_t block = -1;  // -1: in host memory
-        int64_t last_use = 0;
-    };
-    std::map<Key, Page> pages;
-
-    int rank(const Key& key) const {
-        return (static_cast<int>(key.second.size()) / options_.page_size - 1) % options_.cp;
-    }
-    std::vector<Key> keys(const std::string& salt, const Tokens& tokens) const {
-        std::vector<Key> result;
-        for (size_t end = options_.page_size; end <= tokens.size(); end += options_.page_size)
-            result.push_back({salt, Tokens(tokens.begin(), tokens.begin() + end)});
-        return result;
-    }
-    PrefixCache::Match match(const std::string& salt, const Tokens& tokens) const {
-        PrefixCache::Match found;
-        for (const Key& key : keys(salt, tokens)) {
-            const auto page = pages.find(key);
-            if (page == pages.end()) break;
-            (page->second.block >= 0 ? found.num_tokens : found.num_host_tokens) +=
-                options_.page_size;
-        }
-        return found;
-    }
-    void touch_host(const std::string& salt, const Tokens& tokens) {
-        ++now_;
-        for (const Key& key : keys(salt, tokens)) {
-            const auto page = pages.find(key);
-            if (page == pages.end()) break;
-            if (page->second.block == -1) page->second.last_use = now_;
-        }
-    }
-    void let_go(const User& user) {
-        ++now_;
-        for (const Key& key : keys(user.salt, user.tokens))
-            if (const auto it = pages.find(key); it != pages.end()) it->second.last_use = now_;
-    }
-    bool used(const Key& key, const std::vector<User>& users) const {
-        return std::any_of(users.begin(), users.end(), [&](const User& user) {
-            const size_t page = key.second.size() / options_.page_size - 1;
-            return user.salt == key.first && user.blocks.size() > page &&
-                   user.blocks[page] == pages.at(key).block &&
-                   std::equal(
-                       key.second.begin(), key.second.end(), user.tokens.begin(),
-                       user.tokens.begin() + std::min(user.tokens.size(), key.second.size()));
-        });
-    }
-    // No page of the same tier continues it.
-    bool is_leaf(const Key& key) const {
-        return std::none_of(pages.begin(), pages.end(), [&](const auto& page) {
-            const auto& [salt, tokens] = page.first;
-            return salt == key.first && tokens.size() > key.second.size() &&
-                   (page.second.block >= 0) == (pages.at(key).block >= 0) &&
-                   std::equal(key.second.begin(), key.second.end(), tokens.begin());
-        });
-    }
-    // The unused leaf of a tier whose last use is the oldest; nullptr: none.
-    const Key* victim(bool of_host, const std::vector<User>& users) const {
-        const Key* oldest = nullptr;
-        for (const auto& [key, page] : pages) {
-            if ((page.block == -1) != of_host || !is_leaf(key)) continue;
-            if (!of_host && used(key, users)) continue;
-            if (!oldest || page.last_use < pages.at(*oldest).last_use) oldest = &key;
-        }
-        return oldest;
-    }
-    bool host_is_full(int of_rank) const {
-        return num_host_slots_ <= std::count_if(pages.begin(), pages.end(), [&](const auto& page) {
-                   return page.second.block == -1 && rank(page.first) == of_rank;
-               });
-    }
-    // Moves the victim to host memory, or forgets it.
-    bool evict_one(const std::vector<User>& users, int& rank_freed) {
-        const Key* found = victim(false, users);
-        if (!found) return false;
-        const Key key = *found;
-        rank_freed = rank(key);
-        while (host_is_full(rank_freed)) {
-            const Key* oldest = victim(true, users);
-            if (!oldest) {
-                pages.erase(key);
-                return true;
-            }
-            pages.erase(Key(*oldest));
-        }
-        pages.at(key) = {-1, ++now_};
-        return true;
-    }
-
-  private:
-    KvBlocksOptions options_;
-    int num_host_slots_;
-    int64_t now_ = 0;
-};
-
 class Workload {
   public:
-    Workload(uint32_t seed, const KvBlocksOptions& options, int num_host_slots)
+    Workload(uint32_t seed, const KvBlocksOptions& options)
         : options_(options),
           random_(seed),
           kv_(options),
-          cache_(kv_, num_host_slots),
-          model_(options, num_host_slots) {}
+          cache_(kv_, {options.lower.num_host_slots, options.lower.num_file_slots,
+                       [this](std::span<const KvCopy> copies) { return make(copies); }}),
+          model_(options) {}
 
     void run(int num_actions) {
         for (int i = 0; i < num_actions; ++i) {
@@ -146,6 +39,9 @@ class Workload {
         EXPECT_EQ(kv_.free_tokens(), kv_.capacity());
         for (int rank = 0; rank < options_.cp; ++rank) EXPECT_EQ(kv_.pool(rank).num_used(), 0);
     }
+
+    uint64_t num_lost() const { return cache_.lost_pages(); }
+    uint64_t num_from_file() const { return cache_.restored_tokens(Tier::kFile); }
 
   private:
     int pick(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
@@ -183,8 +79,8 @@ class Workload {
             if (wanted[rank] > available[rank]) return false;
         for (int rank = 0; rank < options_.cp; ++rank) {
             while (wanted[rank] > free[rank]) {
-                int freed = -1;
-                EXPECT_TRUE(model_.evict_one(users_, freed));
+                const int freed = model_.evict_one(Tier::kDevice, users_);
+                EXPECT_NE(freed, -1);
                 if (freed == -1) return false;
                 ++free[freed];
             }
@@ -202,15 +98,20 @@ class Workload {
         return {user.salt, Tokens(user.tokens.begin(), user.tokens.begin() + end)};
     }
     Key& memory(size_t page, int32_t block) {
-        return device_[{static_cast<int>(page) % options_.cp, block}];
+        return memory_[{Tier::kDevice, static_cast<int>(page) % options_.cp, block}];
     }
-    void copy() {
-        for (const KvCopy& copy : cache_.take_copies()) {
-            Key& block = device_[{copy.cp_rank, copy.block}];
-            Key& slot = host_[{copy.cp_rank, copy.slot}];
-            (copy.to_host ? slot : block) = copy.to_host ? block : slot;
+    CopiesMade make(std::span<const KvCopy> copies) {
+        CopiesMade made{.num_good = copies.size(), .file_works = !file_is_off_};
+        for (size_t i = 0; i < copies.size(); ++i) {
+            const KvCopy& copy = copies[i];
+            const bool bad = copy.from == Tier::kFile && (file_is_off_ || --reads_until_bad_ == 0);
+            memory_[{copy.to, copy.cp_rank, copy.target}] =
+                bad ? Key() : memory_[{copy.from, copy.cp_rank, copy.source}];
+            if (bad) made.num_good = std::min(made.num_good, i);
         }
+        return made;
     }
+    void copy() { make(cache_.take_copies()); }
     // Computes all pages from `num_cached` on; those before must be there.
     void compute(const User& user, int num_cached) {
         const size_t page_size = options_.page_size;
@@ -230,9 +131,9 @@ class Workload {
         const PrefixCache::Match expected = model_.match(user.salt, user.tokens);
         const PrefixCache::Match found = cache_.match(user.salt, user.tokens);
         ASSERT_EQ(found.num_tokens, expected.num_tokens);
-        ASSERT_EQ(found.num_host_tokens, expected.num_host_tokens);
+        ASSERT_EQ(found.num_lower_tokens, expected.num_lower_tokens);
         ASSERT_EQ(cache_.acquire(user.salt, user.tokens, user.blocks), expected.num_tokens);
-        model_.touch_host(user.salt, user.tokens);
+        model_.touch_lower(user.salt, user.tokens);
         for (const Key& key : model_.keys(user.salt, user.tokens)) {
             if (static_cast<int>(key.second.size()) > expected.num_tokens) break;
             ASSERT_EQ(user.blocks[key.second.size() / options_.page_size - 1],
@@ -248,14 +149,24 @@ class Workload {
 
     int restore(const User& user, int num_acquired) {
         if (pick(0, 4) == 0) return 0;
-        int num_tokens = 0;
+        reads_until_bad_ = pick(0, 1) == 0 ? pick(1, 2) : 0;
+        file_is_off_ |= pick(0, 299) == 0;
+        int num_tokens = 0, num_reads = 0;
+        bool lost = false;
         for (const Key& key : model_.keys(user.salt, user.tokens)) {
             if (static_cast<int>(key.second.size()) <= num_acquired) continue;
             const auto page = model_.pages.find(key);
-            if (page == model_.pages.end()) break;
-            page->second.block = user.blocks[key.second.size() / options_.page_size - 1];
+            if (page == model_.pages.end() || page->second.lost) break;
+            if (page->second.tier == Tier::kFile) {
+                ++num_reads;
+                lost |= page->second.lost = file_is_off_ || num_reads == reads_until_bad_;
+            }
+            if (lost) break;
+            page->second.come(user.blocks[key.second.size() / options_.page_size - 1]);
             num_tokens += options_.page_size;
         }
+        num_lost_ += lost;
+        if (num_reads > 0 && file_is_off_) model_.lose_file();
         EXPECT_EQ(cache_.restore(user.salt, user.tokens, user.blocks, num_acquired), num_tokens);
         return num_tokens;
     }
@@ -278,10 +189,10 @@ class Workload {
                   present);
         size_t num_swapped = 0, page = 0;
         for (const Key& key : model_.keys(user.salt, user.tokens)) {
-            int32_t& block = model_.pages.try_emplace(key).first->second.block;
-            if (block == -1) block = before[page];
-            ASSERT_EQ(user.blocks[page], block);
-            if (block != before[page] && later) {
+            Model::Page& known = model_.pages.try_emplace(key).first->second;
+            if (known.block == -1) known.come(before[page]);
+            ASSERT_EQ(user.blocks[page], known.block);
+            if (known.block != before[page] && later) {
                 ASSERT_LT(num_swapped, swapped.size());
                 ASSERT_EQ(swapped[num_swapped++],
                           PrefixCache::Placed(model_.rank(key), before[page]));
@@ -329,15 +240,14 @@ class Workload {
             for (size_t b = 0; b < user.blocks.size(); ++b)
                 ++holders[{static_cast<int>(b) % options_.cp, user.blocks[b]}];
         for (const PrefixCache::Placed& placed : replaced_) ++holders[placed];
-        int64_t num_evictable = 0, num_on_host = 0;
+        int64_t num_evictable = 0, num_in[3] = {};
         for (const auto& [key, page] : model_.pages) {
             const PrefixCache::Match found = cache_.match(key.first, key.second);
-            ASSERT_EQ(found.num_tokens + found.num_host_tokens,
-                      static_cast<int>(key.second.size()));
-            if (page.block == -1) {
-                ++num_on_host;
-                continue;
-            }
+            const PrefixCache::Match expected = model_.match(key.first, key.second);
+            ASSERT_EQ(found.num_tokens, expected.num_tokens);
+            ASSERT_EQ(found.num_lower_tokens, expected.num_lower_tokens);
+            ++num_in[static_cast<int>(page.tier)];
+            if (page.block == -1) continue;
             const int num_holders = ++holders[{model_.rank(key), page.block}];
             num_evictable += num_holders == 1;
             ASSERT_EQ(num_holders == 1, !model_.used(key, users_));
@@ -345,11 +255,10 @@ class Workload {
         for (int rank = 0; rank < options_.cp; ++rank)
             for (int block = 0; block < options_.num_blocks; ++block)
                 ASSERT_EQ(kv_.pool(rank).num_holders(block), (holders[{rank, block}]));
-        const int64_t page_size = options_.page_size;
-        const auto num_pages = static_cast<int64_t>(model_.pages.size());
-        ASSERT_EQ(cache_.evictable_tokens(), num_evictable * page_size);
-        ASSERT_EQ(cache_.cached_tokens(), (num_pages - num_on_host) * page_size);
-        ASSERT_EQ(cache_.host_tokens(), num_on_host * page_size);
+        ASSERT_EQ(cache_.evictable_tokens(), num_evictable * options_.page_size);
+        for (int tier = 0; tier < 3; ++tier)
+            ASSERT_EQ(cache_.tokens_in(static_cast<Tier>(tier)), num_in[tier] * options_.page_size);
+        ASSERT_EQ(cache_.lost_pages(), num_lost_);
     }
 
     KvBlocksOptions options_;
@@ -359,19 +268,29 @@ class Workload {
     Model model_;
     std::vector<User> users_;
     std::vector<PrefixCache::Placed> replaced_;
-    std::map<PrefixCache::Placed, Key> device_, host_;  // what is in each block and slot
+    std::map<std::tuple<Tier, int, int32_t>, Key> memory_;  // what is in each block and slot
+    int reads_until_bad_ = 0;
+    bool file_is_off_ = false;
+    uint64_t num_lost_ = 0;
 };
 
 TEST(PrefixCacheProperty, DoesWhatTheModelDoes) {
+    uint64_t num_lost = 0, num_from_file = 0;
     for (uint32_t seed = 0; seed < 300; ++seed) {
         std::mt19937 random(seed);
-        const KvBlocksOptions options{.num_blocks = 2 + static_cast<int>(random() % 14),
-                                      .page_size = 1 + static_cast<int>(random() % 3),
-                                      .cp = 1 + static_cast<int>(seed % 3)};
-        const int num_host_slots = seed % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 12);
-        Workload(seed, options, num_host_slots).run(150);
+        KvBlocksOptions options{.num_blocks = 2 + static_cast<int>(random() % 14),
+                                .page_size = 1 + static_cast<int>(random() % 3),
+                                .cp = 1 + static_cast<int>(seed % 3)};
+        if (seed % 2 == 1) options.lower.num_host_slots = 1 + static_cast<int>(random() % 12);
+        if (seed % 4 >= 2) options.lower.num_file_slots = 1 + static_cast<int>(random() % 12);
+        Workload workload(seed, options);
+        workload.run(150);
         ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+        num_lost += workload.num_lost();
+        num_from_file += workload.num_from_file();
     }
+    EXPECT_GT(num_lost, 20u);
+    EXPECT_GT(num_from_file, 100u);
 }
 
 }  // namespace

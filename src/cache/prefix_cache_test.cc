@@ -173,5 +173,62 @@ TEST_F(PrefixCacheDeathTest, MisuseIsABug) {
     EXPECT_DEATH(cache.insert("", range(4, 8), blocks), "is in the tree already");
 }
 
+struct FileTier : testing::Test {
+    KvBlocks kv{{.num_blocks = 3, .page_size = 4}};
+    CopiesMade next{.num_good = 100};
+    int num_made = 0;
+    PrefixCache cache{kv, {.num_file_slots = 3, .make_copies = [this](auto copies) {
+                               num_made += static_cast<int>(copies.size());
+                               return CopiesMade{std::min(next.num_good, copies.size()),
+                                                 next.file_works};
+                           }}};
+    const std::vector<int32_t> tokens = range(0, 12);
+    std::vector<int32_t> blocks;
+
+    // Three pages are computed and evicted, and a sequence needs them again.
+    int restore_after_eviction() {
+        EXPECT_TRUE(kv.extend(blocks, 3));
+        cache.insert("", tokens, blocks);
+        kv.release(blocks);
+        EXPECT_TRUE(kv.extend(blocks, 3));
+        kv.release(blocks);
+        EXPECT_EQ(cache.match("", tokens).num_lower_tokens, 12);
+        EXPECT_EQ(cache.acquire("", tokens, blocks), 0);
+        EXPECT_TRUE(kv.extend(blocks, 3));
+        return cache.restore("", tokens, blocks, 0);
+    }
+};
+
+TEST_F(FileTier, WhatIsListedIsCopiedBeforeAPageIsRead) {
+    EXPECT_EQ(restore_after_eviction(), 12);
+    EXPECT_EQ(num_made, 6);
+    EXPECT_TRUE(cache.take_copies().empty());
+    EXPECT_EQ(cache.restored_tokens(Tier::kFile), 12u);
+}
+
+TEST_F(FileTier, ALostPageIsComputedAndThenWhatFollowsItIsFound) {
+    next.num_good = 3 + 1;
+    EXPECT_EQ(restore_after_eviction(), 4);
+    EXPECT_EQ(cache.match("", tokens).num_tokens, 4);
+    EXPECT_EQ(cache.match("", tokens).num_lower_tokens, 0);
+    EXPECT_EQ(cache.lost_pages(), 1u);
+    cache.insert("", range(0, 8), blocks);
+    EXPECT_EQ(cache.match("", tokens).num_tokens, 8);
+    EXPECT_EQ(cache.match("", tokens).num_lower_tokens, 4);
+}
+
+TEST_F(FileTier, AFileThatIsOffIsForgotten) {
+    next = {.num_good = 3, .file_works = false};
+    EXPECT_EQ(restore_after_eviction(), 0);
+    EXPECT_EQ(cache.tokens_in(Tier::kFile), 0);
+    kv.release(blocks);
+    next = {.num_good = 100};
+    EXPECT_TRUE(kv.extend(blocks, 3));
+    cache.insert("", tokens, blocks);
+    kv.release(blocks);
+    EXPECT_TRUE(kv.extend(blocks, 3));
+    EXPECT_EQ(cache.match("", tokens).num_lower_tokens, 0) << "nothing goes there any more";
+}
+
 }  // namespace
 }  // namespace aerie::cache

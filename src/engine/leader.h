@@ -104,7 +104,7 @@ class Leader {
 
     std::vector<std::pair<FlushCache, TimePoint>> flushes_;  // until when to wait for the last request
 
-    uint64_t told_device_hits_ = 0, told_host_hits_ = 0;  // of what the scheduler has counted
+    uint64_t told_hits_[3] = {}, told_lost_pages_ = 0;  // of what the scheduler has counted
     int decode_steps_ = 0;
     int64_t tokens_in_window_ = 0;
     // Of late: requests that decode steps computed, tokens that these gained, drafts.

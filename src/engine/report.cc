@@ -1,5 +1,6 @@
 // What a leader tells of its steps: SGLang's log lines and gauges.
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "engine/leader.h"
@@ -62,10 +63,14 @@ void Leader::update_gauges(const schedule::Plan& plan) {
         static_cast<double>(std::max<int64_t>(counts.free_tokens - counts.evictable_tokens, 0)));
     m.kv_evictable_tokens.set(static_cast<double>(counts.evictable_tokens));
     m.prefix_host_tokens.set(static_cast<double>(counts.host_tokens));
-    m.prefix_hit_tokens[0].add(static_cast<double>(counts.num_device_hits - told_device_hits_));
-    m.prefix_hit_tokens[1].add(static_cast<double>(counts.num_host_hits - told_host_hits_));
-    told_device_hits_ = counts.num_device_hits;
-    told_host_hits_ = counts.num_host_hits;
+    m.prefix_file_tokens.set(static_cast<double>(counts.file_tokens));
+    const auto tell = [](const metrics::Counter& counter, uint64_t now, uint64_t& told) {
+        counter.add(static_cast<double>(now - std::exchange(told, now)));
+    };
+    tell(m.prefix_hit_tokens[0], counts.num_device_hits, told_hits_[0]);
+    tell(m.prefix_hit_tokens[1], counts.num_host_hits, told_hits_[1]);
+    tell(m.prefix_hit_tokens[2], counts.num_file_hits, told_hits_[2]);
+    tell(m.prefix_lost_pages, counts.num_lost_pages, told_lost_pages_);
     m.new_token_ratio.set(counts.new_token_ratio);
     m.num_retracted_reqs.set(static_cast<double>(plan.retracted.size()));
     m.num_decode_prealloc_queue_reqs.set(counts.num_queued);

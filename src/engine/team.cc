@@ -1,5 +1,6 @@
 #include "engine/team.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -27,6 +28,11 @@ class StepObserver final : public model::LayerObserver {
     const int last_;
     const metrics::Histogram attention_time_;
 };
+
+void copy_page(KvPool& from, int32_t source, KvPool& to, int32_t target) {
+    for (int layer = 0; layer < from.num_layers(); ++layer)
+        std::memcpy(to.block(layer, target), from.block(layer, source), from.block_bytes());
+}
 
 }  // namespace
 
@@ -69,10 +75,12 @@ Status Team::compute(const model::StepInput& step, const model::DraftInput* draf
     return error("{}", failure_);
 }
 
-void Team::copy(std::span<const cache::KvCopy> copies) {
+cache::CopiesMade Team::copy(std::span<const cache::KvCopy> copies) {
     step_ = nullptr;
     copies_ = copies;
+    copies_made_ = {.num_good = copies.size()};
     run_all();
+    return copies_made_;
 }
 
 void Team::run_all() {
@@ -116,20 +124,29 @@ void Team::compute_on(int rank) {
 void Team::copy_on(int rank) {
     const Rank& self = ranks_[rank];
     if (self.place.tp != 0) return;
-    for (const cache::KvCopy& copy : copies_) {
+    const auto pool_of = [&](cache::Tier tier) {
+        KvPool* pool = tier == cache::Tier::kDevice ? self.pool : self.host_pool;
+        CHECK(pool != nullptr, "cp rank {} has no host memory", self.place.cp);
+        return pool;
+    };
+    size_t num_good = copies_.size();
+    for (size_t i = 0; i < copies_.size(); ++i) {
+        const cache::KvCopy& copy = copies_[i];
         if (copy.cp_rank != self.place.cp) continue;
-        CHECK(self.host_pool != nullptr, "cp rank {} has no host memory", copy.cp_rank);
-        for (int layer = 0; layer < self.pool->num_layers(); ++layer) {
-            std::byte* block = self.pool->block(layer, copy.block);
-            std::byte* slot = self.host_pool->block(layer, copy.slot);
-            if (copy.to_host)
-                std::memcpy(slot, block, self.pool->block_bytes());
-            else
-                std::memcpy(block, slot, self.pool->block_bytes());
+        if (copy.to == cache::Tier::kFile) {
+            self.file->write(copy.target, *pool_of(copy.from), copy.source);
+        } else if (copy.from == cache::Tier::kFile) {
+            if (!self.file->read(copy.source, *self.pool, copy.target))
+                num_good = std::min(num_good, i);
+        } else {
+            copy_page(*pool_of(copy.from), copy.source, *pool_of(copy.to), copy.target);
+            if (copy.to == cache::Tier::kHost && fault_planted(Fault::kHostPageZeroed)) [[unlikely]]
+                std::memset(self.host_pool->block(0, copy.target), 0, self.pool->block_bytes());
         }
-        if (copy.to_host && fault_planted(Fault::kHostPageZeroed)) [[unlikely]]
-            std::memset(self.host_pool->block(0, copy.slot), 0, self.pool->block_bytes());
     }
+    std::lock_guard lock(failure_mutex_);
+    copies_made_.num_good = std::min(copies_made_.num_good, num_good);
+    if (self.file != nullptr) copies_made_.file_works &= self.file->works();
 }
 
 }  // namespace aerie::engine

@@ -17,6 +17,7 @@
 #include "exchange/attention_side.h"
 #include "metrics/components.h"
 #include "model/attention_rank.h"
+#include "tensor/kv_file.h"
 
 namespace aerie::engine {
 
@@ -29,7 +30,8 @@ class Team {
         std::unique_ptr<model::AttentionRank> model;  // uses the two above
         // Of the cp rank, shared by its tp ranks; tp 0 copies between them.
         KvPool* pool = nullptr;
-        KvPool* host_pool = nullptr;  // may be null where nothing is copied
+        KvPool* host_pool = nullptr;  // these may be null where nothing is copied
+        KvFile* file = nullptr;
     };
     // ranks: by RankPlaceInReplica::index(). The leader's times go to `metrics`.
     Team(std::string name, std::vector<Rank> ranks, std::unique_ptr<comm::Group> group,
@@ -42,8 +44,9 @@ class Team {
     Status forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done);
     // The same for a pass through the MTP layer (model/attention_rank.h), of which layer_done hears.
     Status draft(const model::DraftInput& input, const std::function<void(int, int)>& layer_done);
-    // Leader thread. Each cp rank makes its copies, in their order; all are made when it returns.
-    void copy(std::span<const cache::KvCopy> copies);
+    // Leader thread, while no step runs. Each cp rank makes its copies, in their order; all are made
+    // when it returns.
+    cache::CopiesMade copy(std::span<const cache::KvCopy> copies);
     // Of the last step or draft, valid until the next: f32 [logits_rows, vocab].
     ConstView logits() const { return ranks_.front().model->logits(); }
     // Of all its rows, what the LM head saw: compute type [rows, hidden]. Empty without MTP.
@@ -73,6 +76,7 @@ class Team {
     uint64_t num_ended_wanted_ = 0;
     std::mutex failure_mutex_;
     std::string failure_;             // of the running step; empty: none
+    cache::CopiesMade copies_made_;   // of the running copy()
     std::atomic<bool> stopping_{false};
     std::vector<std::thread> threads_;
 };

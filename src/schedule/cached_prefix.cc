@@ -23,7 +23,7 @@ void Scheduler::take_cached_prefix(Sequence& sequence) {
     sequence.num_planned = sequence.num_computed = sequence.num_cached;
 }
 
-// The blocks of all its tokens, which fit. What follows its cached prefix in host memory comes back
+// The blocks of all its tokens, which fit. What follows its cached prefix in lower tiers comes back
 // into them.
 void Scheduler::get_blocks(Sequence& sequence) {
     const std::span<const int32_t> tokens(sequence.tokens);

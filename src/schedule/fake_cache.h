@@ -1,4 +1,5 @@
-// For tests: a KV cache that stores in each slot a hash of what its KV depends on.
+// For tests: the memory of a KV cache and of its lower tiers, in which each slot holds a hash of what
+// its KV depends on.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,11 +8,11 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/hash.h"
 #include "cache/kv_blocks.h"
-#include "cache/prefix_cache.h"
 #include "schedule/sequence.h"
 
 namespace aerie::schedule {
@@ -30,16 +31,27 @@ class FakeCache {
         : options_(options),
           slots_(static_cast<size_t>(options.cp) * options.num_blocks * options.page_size, 0) {}
 
-    // In order, as the ranks would.
-    void copy(const std::vector<cache::KvCopy>& copies) {
-        for (const cache::KvCopy& copy : copies) {
-            const auto block = slots_.begin() + first_slot(copy.cp_rank, copy.block);
-            auto& host = host_[{copy.cp_rank, copy.slot}];
-            if (copy.to_host)
-                host.assign(block, block + options_.page_size);
+    // In order, as the ranks would. Every eleventh page that comes out of a file has been damaged
+    // there.
+    cache::CopiesMade copy(std::span<const cache::KvCopy> copies) {
+        cache::CopiesMade made{.num_good = copies.size()};
+        for (size_t i = 0; i < copies.size(); ++i) {
+            const cache::KvCopy& copy = copies[i];
+            std::vector<uint64_t> page = lower_[{copy.from, copy.cp_rank, copy.source}];
+            if (copy.from == cache::Tier::kDevice) {
+                const auto block = slots_.begin() + first_slot(copy.cp_rank, copy.source);
+                page.assign(block, block + options_.page_size);
+            } else if (copy.from == cache::Tier::kFile && ++num_read_ % 11 == 0) {
+                made.num_good = std::min(made.num_good, i);
+                page.assign(options_.page_size, 0);
+            }
+            if (copy.to == cache::Tier::kDevice)
+                std::copy(page.begin(), page.end(),
+                          slots_.begin() + first_slot(copy.cp_rank, copy.target));
             else
-                std::copy(host.begin(), host.end(), block);
+                lower_[{copy.to, copy.cp_rank, copy.target}] = page;
         }
+        return made;
     }
 
     void write(const Sequence& sequence, int position, uint64_t kv) {
@@ -68,7 +80,8 @@ class FakeCache {
 
     cache::KvBlocksOptions options_;
     std::vector<uint64_t> slots_;
-    std::map<std::pair<int, int32_t>, std::vector<uint64_t>> host_;  // (cp rank, slot)
+    std::map<std::tuple<cache::Tier, int, int32_t>, std::vector<uint64_t>> lower_;
+    int num_read_ = 0;  // out of files
 };
 
 }  // namespace aerie::schedule

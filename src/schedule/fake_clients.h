@@ -39,7 +39,8 @@ inline SchedulerOptions random_options(Random& random, Flavour flavour) {
     options.decode_reserve = random.chance(50) ? random(1, 8) : 512;
     options.num_drafts = random.chance(20) ? random(1, 4) : 0;
     options.prefix_cache = random.chance(70);
-    if (random.chance(50)) options.kv.num_host_slots = random(1, 12);
+    if (random.chance(50)) options.kv.lower.num_host_slots = random(1, 12);
+    if (random.chance(50)) options.kv.lower.num_file_slots = random(1, 12);
     options.mixed_chunks = random.chance(50);
     options.policy.policy = static_cast<Policy>(random(0, static_cast<int>(Policy::kPriority)));
     options.policy.low_priority_values_first = random.chance(30);

@@ -12,6 +12,7 @@
 #include "cache/kv_blocks.h"
 #include "schedule/fake_cache.h"
 #include "schedule/plan.h"
+#include "schedule/scheduler.h"
 
 namespace aerie::schedule {
 
@@ -148,5 +149,13 @@ class FakeReplica {
   public:
     FakeCache cache;
 };
+
+// With the copies of `replica`, which outlives the scheduler that gets these.
+inline SchedulerOptions copied_by(FakeReplica& replica, SchedulerOptions options) {
+    options.kv.lower.make_copies = [&replica](std::span<const cache::KvCopy> copies) {
+        return replica.cache.copy(copies);
+    };
+    return options;
+}
 
 }  // namespace aerie::schedule

@@ -23,10 +23,10 @@ class Pair {
           decode_options_(random_options(random_, Flavour::kDecode)),
           longest_(std::min(agree_on_longest(prefill_options_, decode_options_),
                             agree_on_longest(decode_options_, prefill_options_))),
-          prefill_(prefill_options_),
-          decode_(decode_options_),
           prefill_replica_(prefill_options_.kv),
-          decode_replica_(decode_options_.kv, decode_options_.num_drafts) {}
+          decode_replica_(decode_options_.kv, decode_options_.num_drafts),
+          prefill_(copied_by(prefill_replica_, prefill_options_)),
+          decode_(copied_by(decode_replica_, decode_options_)) {}
 
     void run();
     uint64_t num_retracted() const { return decode_.counts().num_retracted; }
@@ -66,8 +66,8 @@ class Pair {
     Random random_;
     SchedulerOptions prefill_options_, decode_options_;
     int64_t longest_;
-    Scheduler prefill_, decode_;
     FakeReplica prefill_replica_, decode_replica_;
+    Scheduler prefill_, decode_;
     std::map<RequestId, Client> clients_;
     std::vector<Message> messages_;
     Conversations conversations_;

@@ -8,7 +8,7 @@ namespace aerie::schedule {
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options), kv_(options.kv), ratio_(options.schedule_conservativeness) {
-    if (options.prefix_cache) cache_ = std::make_unique<cache::PrefixCache>(kv_, options.kv.num_host_slots);
+    if (options.prefix_cache) cache_ = std::make_unique<cache::PrefixCache>(kv_, options.kv.lower);
     const int chunk = options.chunked_prefill_size;
     CHECK(chunk == -1 || (chunk > 0 && chunk % options.kv.page_size == 0), "chunk {}, page {}",
           chunk, options.kv.page_size);
@@ -224,9 +224,12 @@ Counts Scheduler::counts() const {
             .capacity = kv_.capacity(),
             .free_tokens = kv_.free_tokens(),
             .evictable_tokens = cache_ ? cache_->evictable_tokens() : 0,
-            .host_tokens = cache_ ? cache_->host_tokens() : 0,
+            .host_tokens = cache_ ? cache_->tokens_in(cache::Tier::kHost) : 0,
+            .file_tokens = cache_ ? cache_->tokens_in(cache::Tier::kFile) : 0,
             .num_device_hits = num_device_hits_,
-            .num_host_hits = cache_ ? cache_->restored_tokens() : 0,
+            .num_host_hits = cache_ ? cache_->restored_tokens(cache::Tier::kHost) : 0,
+            .num_file_hits = cache_ ? cache_->restored_tokens(cache::Tier::kFile) : 0,
+            .num_lost_pages = cache_ ? cache_->lost_pages() : 0,
             .num_retracted = num_retracted_,
             .new_token_ratio = ratio_.value()};
 }

@@ -119,7 +119,7 @@ class Scheduler {
     Status start_tail(RequestId id);
     int max_tail_tokens() const { return std::max(options_.chunked_prefill_size, 0); }
 
-    // Copies between the blocks and host memory that are to be made, in this order, after plan() and
+    // Copies between the tiers of the prefix cache that are to be made, in this order, after plan() and
     // take_offers(): before a step runs, and before an offer is told.
     std::vector<cache::KvCopy> take_copies();
 

@@ -57,8 +57,8 @@ struct Met {
 void run_unified(uint64_t seed, Met& met) {
     Random random(seed);
     const SchedulerOptions options = random_options(random, Flavour::kUnified);
-    Scheduler scheduler(options);
     FakeReplica replica(options.kv, options.num_drafts);
+    Scheduler scheduler(copied_by(replica, options));
     const size_t depth = random(1, 3);  // steps that run while the next is planned
     std::map<RequestId, Client> clients;
     const int num_requests = random(1, 12);

@@ -65,7 +65,7 @@ void Scheduler::match_waiting() {
     for (Sequence* sequence : queue_) {
         if (same && sequence->num_matched >= 0) continue;
         const auto match = cache_->match(sequence->cache_salt, sequence->matchable());
-        sequence->num_matched = match.num_tokens + match.num_host_tokens;
+        sequence->num_matched = match.num_tokens + match.num_lower_tokens;
         sequence->match_page = match.page;
     }
 }

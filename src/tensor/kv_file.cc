@@ -72,10 +72,9 @@ int move_page(Call call, int fd, int64_t offset, KvPool& pool, int64_t block) {
 
 }  // namespace
 
-Result<std::unique_ptr<KvFile>> KvFile::create(const std::string& folder, int64_t num_slots,
-                                               const KvPool& shape) {
-    const size_t page_bytes = shape.block_bytes() * shape.num_layers();
-    const int64_t num_bytes = num_slots * static_cast<int64_t>(page_bytes);
+Result<std::unique_ptr<KvFile>> KvFile::create(const std::string& folder,
+                                               const KvPoolShape& shape) {
+    const auto num_bytes = static_cast<int64_t>(shape.num_bytes());
     std::string path = folder + "/aerie-kv-XXXXXX";
     const int fd = mkostemp(path.data(), O_CLOEXEC);
     if (fd < 0) return error("no file can be made in {}: {}", folder, std::strerror(errno));
@@ -87,7 +86,8 @@ Result<std::unique_ptr<KvFile>> KvFile::create(const std::string& folder, int64_
         close(fd);
         return failed;
     }
-    return std::make_unique<KvFile>(fd, path, num_slots, page_bytes);
+    return std::make_unique<KvFile>(fd, path, shape.num_blocks,
+                                    shape.block_bytes() * shape.num_layers);
 }
 
 KvFile::KvFile(int fd, std::string name, int64_t num_slots, size_t page_bytes)

@@ -21,10 +21,10 @@ namespace aerie {
 
 class KvFile {
   public:
-    // In `folder`, for num_slots pages of pools of this shape, whose bytes are reserved where the
-    // file system can do that. The error says how many bytes were wanted where, and what failed.
-    static Result<std::unique_ptr<KvFile>> create(const std::string& folder, int64_t num_slots,
-                                                  const KvPool& shape);
+    // In `folder`, for as many pages as a pool of this shape has blocks. The bytes are reserved where
+    // the file system can do that. The error says how many were wanted where, and what failed.
+    static Result<std::unique_ptr<KvFile>> create(const std::string& folder,
+                                                  const KvPoolShape& shape);
     // Of an open file, which it closes. name: for the log.
     KvFile(int fd, std::string name, int64_t num_slots, size_t page_bytes);
     ~KvFile();

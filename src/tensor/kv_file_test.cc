@@ -12,7 +12,7 @@ namespace {
 
 // Three layers of 5 tokens of 7 values: blocks of 70 bytes, no whole number of words.
 struct KvFileTest : testing::Test {
-    KvFileTest() : pool(3, 4, 5, 7, DType::kBF16) {
+    KvFileTest() : pool(shape) {
         char path[] = "/tmp/aerie_kv_file_XXXXXX";
         folder = mkdtemp(path);
     }
@@ -29,12 +29,14 @@ struct KvFileTest : testing::Test {
         return true;
     }
 
+    KvPoolShape shape{
+        .num_layers = 3, .num_blocks = 4, .page_size = 5, .width = 7, .dtype = DType::kBF16};
     KvPool pool;
     std::string folder;
 };
 
 TEST_F(KvFileTest, GivesBackWhatWasWrittenAndHasNoName) {
-    auto file = KvFile::create(folder, 3, pool);
+    auto file = KvFile::create(folder, shape);
     ASSERT_TRUE(file) << file.message();
     EXPECT_TRUE(std::filesystem::is_empty(folder));
     for (int slot = 0; slot < 3; ++slot) {
@@ -93,11 +95,12 @@ TEST_F(KvFileTest, AnErrorOfTheDiskTurnsItOff) {
 }
 
 TEST_F(KvFileTest, WhatCannotBeMadeSaysWhy) {
-    auto nowhere = KvFile::create(folder + "/none", 1, pool);
+    auto nowhere = KvFile::create(folder + "/none", shape);
     ASSERT_FALSE(nowhere);
     EXPECT_NE(nowhere.message().find("/none: No such file"), std::string::npos)
         << nowhere.message();
-    auto large = KvFile::create(folder, int64_t{1} << 45, pool);
+    shape.num_blocks = int64_t{1} << 45;
+    auto large = KvFile::create(folder, shape);
     ASSERT_FALSE(large);
     EXPECT_NE(large.message().find(" bytes: "), std::string::npos) << large.message();
     EXPECT_TRUE(std::filesystem::is_empty(folder));
