@@ -1,6 +1,7 @@
 // No way of running a request changes a bit of its logits (the prefix cache apart, which
 // prefix_exactness_test.cc adds): compared are the tokens and a hash of the
-// logits' bits at every position, of greedy, long and sampled requests. Planted faults show that the
+// logits' bits at every position, of greedy, long and sampled requests, some of these with penalties
+// and logprobs. Planted faults show that the
 // comparison sees what it is there to see.
 #include <gtest/gtest.h>
 
@@ -10,6 +11,14 @@
 
 namespace aerie::cluster_tests {
 namespace {
+
+// What it samples depends on all that it has said, and what it is told on the logits alone.
+void penalize(Request& request) {
+    request.sampling.frequency_penalty = 0.3;
+    request.sampling.presence_penalty = 0.2;
+    request.sampling.repetition_penalty = 1.1;
+    request.sampling.num_top_logprobs = 2;
+}
 
 // 16 short prompts, 4 long ones (437 to 4,054 tokens), 20 sampled with their own seeds.
 std::vector<Request> all_requests() {
@@ -26,6 +35,7 @@ std::vector<Request> all_requests() {
         request.sampling = {.temperature = 0.9, .top_p = 0.95, .top_k = seed % 2 == 0 ? -1 : 40,
                             .min_p = seed % 3 == 0 ? 0.02 : 0.0, .seed = 1000 + seed,
                             .max_new_tokens = 24, .ignore_eos = true, .stop_token_ids = {}};
+        if (seed % 4 == 1) penalize(request);
         requests.push_back(std::move(request));
     }
     return requests;
@@ -74,11 +84,13 @@ std::vector<Outcome> outcomes_of(const Way& way, int page_size, std::vector<Requ
     return outcomes;
 }
 
-// The requests whose tokens or hashes differ.
+// The requests whose tokens, hashes or logprobs differ.
 std::vector<size_t> differing(const std::vector<Outcome>& a, const std::vector<Outcome>& b) {
     std::vector<size_t> found;
     for (size_t i = 0; i < a.size(); ++i) {
-        if (a[i].tokens != b[i].tokens || a[i].hashes != b[i].hashes) found.push_back(i);
+        if (a[i].tokens != b[i].tokens || a[i].hashes != b[i].hashes ||
+            a[i].logprobs != b[i].logprobs)
+            found.push_back(i);
     }
     return found;
 }
@@ -124,6 +136,7 @@ TEST(ExactnessTest, WhatDecodeRetractsGoesOnWithTheSameBits) {
         request.sampling.temperature = 0.8;
         request.sampling.seed = seed;
         request.sampling.ignore_eos = true;
+        penalize(request);
         requests.push_back(std::move(request));
     }
     std::vector<Outcome> outcomes[2];
@@ -136,7 +149,10 @@ TEST(ExactnessTest, WhatDecodeRetractsGoesOnWithTheSameBits) {
         cluster.expect_idle();
     }
     EXPECT_THAT(differing(outcomes[0], outcomes[1]), testing::IsEmpty());
-    for (const Outcome& outcome : outcomes[1]) EXPECT_EQ(outcome.tokens.size(), 900u) << outcome.error;
+    for (const Outcome& outcome : outcomes[1]) {
+        EXPECT_EQ(outcome.tokens.size(), 900u) << outcome.error;
+        EXPECT_EQ(outcome.logprobs.size(), 900u);
+    }
 }
 
 TEST(ExactnessTest, EveryPlantedFaultIsSeen) {

@@ -32,12 +32,12 @@ struct Outcome {
     int cached_tokens = 0;
     FinishReason finish = FinishReason::kNone;
     std::string error;
-    std::vector<uint64_t> kv_hashes;  // TokenOut::kv_hashes
-    std::vector<TokenLogprobs> logprobs;
+    std::vector<TokenLogprobs> logprobs;  // of each token, where asked for
+    std::vector<uint64_t> kv_hashes;      // TokenOut::kv_hashes
     // But for kv_hashes: not everywhere does KV move.
     bool operator==(const Outcome& other) const {
-        return std::tie(tokens, hashes, finish, error) ==
-               std::tie(other.tokens, other.hashes, other.finish, other.error);
+        return std::tie(tokens, hashes, logprobs, finish, error) ==
+               std::tie(other.tokens, other.hashes, other.logprobs, other.finish, other.error);
     }
 };
 

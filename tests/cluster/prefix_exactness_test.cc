@@ -1,7 +1,7 @@
 // A prefix that is found in the cache gives the same bits as one that is computed: conversations of
 // two turns that begin alike, and the goldens asked twice. Compared with a run without prefix cache
-// are the tokens, and a hash of the logits at every position that was computed. A planted fault
-// shows that a match that is too long is seen.
+// are the tokens, and a hash of the logits at every position that was computed. Planted faults show
+// that a match that is too long is seen, and KV that is not what it was in a lower tier.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,22 +43,31 @@ struct Way {
     bool separated = false;
     bool radix = true;
     int chunk = 8192;
-    const char* more = "";  // settings
+    std::string more = "";  // settings
     bool retracted = false;
+    bool loses = false;  // pages of the file
+    int tp = 1, cp = 1;
+    int num_conversations = kNumConversations;
 };
 
 // A pool of 64 pages for about 300: some thousand tokens of the second turn come back from host
-// memory, which holds all, or as few pages as the pool.
+// memory, which holds all, or as few pages as the pool; or from a file, behind it or without it.
 constexpr const char* kHostHoldsAll = R"(, "max_total_tokens": 1024, "hicache_size_gb": 0.2)";
 constexpr const char* kHostHoldsSome = R"(, "max_total_tokens": 1024, "hicache_size_gb": 0.007)";
+
+std::string with_file(const char* settings) {
+    return fmt::format(R"({}, "hicache_file_size_gb": 0.05, "hicache_path": "{}")", settings,
+                       testing::TempDir());
+}
+std::string file_alone() { return with_file(R"(, "max_total_tokens": 1024)"); }
 
 // The goldens twice, then each conversation's two turns.
 std::vector<Outcome> run(const Way& way) {
     Cluster cluster(
         {.toml = way.separated ? three_nodes() : "",
          .settings = fmt::format(R"({{"page_size": {}, "chunked_prefill_size": {}, )"
-                                 R"("disable_radix_cache": {}{}}})",
-                                 kPage, way.chunk, !way.radix, way.more)});
+                                 R"("tp_size": {}, "cp_size": {}, "disable_radix_cache": {}{}}})",
+                                 kPage, way.chunk, way.tp, way.cp, !way.radix, way.more)});
     std::vector<Outcome> outcomes;
     const auto take = [&](const std::vector<Request>& requests) {
         const auto ended = cluster.run(requests);
@@ -79,13 +88,13 @@ std::vector<Outcome> run(const Way& way) {
     Conversations conversations = make_conversations();
     for (int turn = 0; turn < 2; ++turn) {
         requests.clear();
-        for (int i = 0; i < kNumConversations; ++i) {
+        for (int i = 0; i < way.num_conversations; ++i) {
             requests.push_back(greedy(conversations.texts[i], kTurnTokens, true));
             requests.back().sampling.ignore_eos = true;
             requests.back().cache_salt = conversations.salts[i];
         }
         const auto answers = take(requests);
-        for (int i = 0; i < kNumConversations; ++i) {
+        for (int i = 0; i < way.num_conversations; ++i) {
             auto& text = conversations.texts[i];
             text.insert(text.end(), answers[i].tokens.begin(), answers[i].tokens.end());
             for (int word = 0; word < kTurnTokens; ++word) text.push_back(2000 + 31 * i + word);
@@ -94,9 +103,13 @@ std::vector<Outcome> run(const Way& way) {
     cluster.expect_idle();
     EXPECT_TRUE(cluster.flush_cache());
     EXPECT_EQ(cluster.metric("sglang:num_retracted_requests_total") > 0, way.retracted) << way.name;
-    const bool host = std::string_view(way.more).find("hicache") != std::string_view::npos;
-    EXPECT_EQ(cluster.metric("sglang:ae_sep_prefix_hit_tokens", {{"tier", "host"}}) > 300, host)
-        << way.name;
+    const auto has = [&](const char* setting) { return way.more.find(setting) != way.more.npos; };
+    const auto hits = [&](const char* tier) {
+        return cluster.metric("sglang:ae_sep_prefix_hit_tokens", {{"tier", tier}});
+    };
+    EXPECT_EQ(hits("host") > 300, has("hicache_size_gb")) << way.name;
+    EXPECT_EQ(hits("file") > 300, has("hicache_path")) << way.name;
+    EXPECT_EQ(cluster.metric("sglang:ae_sep_prefix_lost_pages_total") > 0, way.loses) << way.name;
     return outcomes;
 }
 
@@ -155,6 +168,7 @@ TEST_F(PrefixExactness, WhatComesBackFromHostMemoryHasTheSameBits) {
     const Way ways[] = {
         {.name = "all", .more = kHostHoldsAll, .retracted = true},
         {.name = "some, chunk 16", .chunk = 16, .more = kHostHoldsSome, .retracted = true},
+        {.name = "separated", .separated = true, .more = kHostHoldsAll, .retracted = true},
     };
     for (const Way& way : ways) {
         const auto outcomes = run(way);
@@ -164,6 +178,64 @@ TEST_F(PrefixExactness, WhatComesBackFromHostMemoryHasTheSameBits) {
     const auto faulty = run({.name = "faulty", .more = kHostHoldsAll, .retracted = true});
     planted_fault = 0;
     EXPECT_GT(differing(reference(), faulty).size(), 50u);
+}
+
+TEST_F(PrefixExactness, WhatComesBackFromAFileHasTheSameBits) {
+    const auto run_with = [](Fault fault, const Way& way) {
+        planted_fault = static_cast<int>(fault);
+        auto outcomes = run(way);
+        planted_fault = 0;
+        return outcomes;
+    };
+    const std::string behind = with_file(kHostHoldsSome);
+    const struct {
+        Fault fault;
+        Way way;
+    } cases[] = {
+        {Fault::kNone, {.name = "behind host memory", .more = behind, .retracted = true}},
+        {Fault::kNone,
+         {.name = "alone, chunk 16", .chunk = 16, .more = file_alone(), .retracted = true}},
+        // Damaged pages are computed again.
+        {Fault::kFilePageDamaged,
+         {.name = "damaged", .more = file_alone(), .retracted = true, .loses = true}},
+    };
+    for (const auto& [fault, way] : cases) {
+        const auto outcomes = run_with(fault, way);
+        EXPECT_THAT(differing(reference(), outcomes), testing::IsEmpty()) << way.name;
+    }
+    const auto faulty = run_with(Fault::kFilePageUnchecked,
+                                 {.name = "unchecked", .more = file_alone(), .retracted = true});
+    EXPECT_GT(differing(reference(), faulty).size(), 20u);
+}
+
+// Each cp rank has its own blocks, slots and file. Sums over ranks have an order of their own, so this
+// layout is its own reference.
+TEST_F(PrefixExactness, LowerTiersOfSeveralRanksHaveTheSameBits) {
+    Way way{.name = "without", .radix = false, .tp = 2, .cp = 2, .num_conversations = 40};
+    const auto expected = run(way);
+    way.name = "host and file";
+    way.radix = way.retracted = true;
+    way.more = with_file(R"(, "max_total_tokens": 512, "hicache_size_gb": 0.004)");
+    EXPECT_THAT(differing(expected, run(way)), testing::IsEmpty());
+}
+
+// What was in the file is computed, nothing fails.
+TEST_F(PrefixExactness, AFullDiskChangesNothing) {
+    Cluster cluster({.settings = fmt::format(R"({{"page_size": {}{}}})", kPage,
+                                             with_file(R"(, "max_total_tokens": 512)"))});
+    std::vector<Request> requests;
+    const Conversations conversations = make_conversations();
+    for (int i = 0; i < 20; ++i) requests.push_back(greedy(conversations.texts[i], 4));
+    const auto expected = cluster.run(requests);
+    EXPECT_GT(cluster.metric("sglang:ae_sep_prefix_file_tokens"), 0);
+    for (const Fault fault : {Fault::kNone, Fault::kFileFull, Fault::kFileFull}) {
+        planted_fault = static_cast<int>(fault);
+        const auto outcomes = cluster.run(requests);
+        planted_fault = 0;
+        for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(outcomes[i], expected[i]) << i;
+    }
+    EXPECT_GT(cluster.metric("sglang:ae_sep_prefix_lost_pages_total"), 0);
+    EXPECT_EQ(cluster.metric("sglang:ae_sep_prefix_file_tokens"), 0);
 }
 
 TEST_F(PrefixExactness, AMatchThatIsTooLongIsSeen) {

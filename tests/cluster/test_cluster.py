@@ -245,6 +245,37 @@ def test_prefixes_are_cached_and_flushed(tmp_path):
         running.result()
 
 
+def test_a_conversation_stays_where_its_prefix_is(tmp_path):
+    """Eight conversations at a time over 2 P × 2 D. Those with short turns are computed on D, which
+    holds what it has said; those with turns of more than a chunk on P, which holds the prompts."""
+    page, chunk, said = 16, 32, 16
+    pair = write_pair(tmp_path, nodes=5, dp=2, prefill=("node-0", "node-1"), attention=("node-2", "node-3"),
+                      decode=("node-4",), settings={"page_size": page, "chunked_prefill_size": chunk})
+    rng = random.Random(5)
+
+    def words(count):
+        return [rng.randrange(300, 2000) for _ in range(count)]
+
+    with Server(pair) as server:
+        lengths = [8, 8, 8, 8, 40, 40, 40, 40]  # of a turn; a prefix outweighs what all others add
+        prompts = [words(500) for _ in lengths]
+        expected = [0] * len(lengths)
+        for turn in range(4):
+            replies = server.many(lambda prompt: server.ask(prompt, said, ignore_eos=True), prompts)
+            assert [status for status, _ in replies] == [200] * len(prompts)
+            cached = [body["usage"]["prompt_tokens_details"]["cached_tokens"] for _, body in replies]
+            assert cached == expected, f"turn {turn}"
+            expected = [(len(prompt) + (said - 1 if length < chunk else 0)) // page * page
+                        for prompt, length in zip(prompts, lengths)]
+            prompts = [prompt + body["choices"][0]["token_ids"] + words(length)
+                       for prompt, (_, body), length in zip(prompts, replies, lengths)]
+        for role in ("prefill", "decode"):
+            for replica in ("0", "1"):
+                assert server.metric("sglang:ae_sep_prefix_hit_tokens", engine_type=role,
+                                     dp_rank=replica) > 0, f"{role} {replica}"
+        server.idle()
+
+
 def test_two_by_two_replicas_with_room_for_two_each(tmp_path, capsys):
     pair = write_pair(tmp_path, nodes=5, dp=2, ep=1, prefill=("node-0", "node-1"),
                       attention=("node-2", "node-3"), decode=("node-4",), model={"dtype": "float32"},
