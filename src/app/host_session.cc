@@ -35,6 +35,7 @@ Result<std::unique_ptr<RankHost>> start_ranks(const HostSession& session,
         auto tokenizer = Tokenizer::load(session.loaded.config.settings.tokenizer_path);
         if (!tokenizer) return tokenizer.error();
         options.num_token_ids = (*tokenizer)->vocab_size();
+        options.tokenizer = *std::move(tokenizer);
     }
     return RankHost::start(options);
 }

@@ -102,6 +102,12 @@ Status RankHost::load_experts() {
 }
 
 Status RankHost::load_replicas() {
+    if (options_.tokenizer != nullptr) {
+        const auto& eos_ids = model().eos_token_ids;
+        grammars_ = std::make_unique<grammar::Compiler>(
+            *options_.tokenizer,
+            grammar::CompilerOptions{.eos_ids = {eos_ids.begin(), eos_ids.end()}});
+    }
     for (const AttentionReplica& place : placement().replicas) {
         if (place.node != options_.node) continue;
         if (rope_ == nullptr) {
@@ -243,6 +249,7 @@ Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& 
                         .cost = {.free_rows = kFreeRowsOnCpu,
                                  .layer_share = 1.0 / model().num_hidden_layers}};
     options.metrics = metrics;
+    options.grammars = grammars_.get();
     options.publish = [this](std::vector<TokenOut> tokens) { options_.tokens->emit(std::move(tokens)); };
     options.flushed = [this](uint64_t query, const std::string& why) {
         options_.tokens->flushed(query, why);

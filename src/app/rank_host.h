@@ -15,11 +15,13 @@
 #include "control/host_runtime.h"
 #include "engine/leader.h"
 #include "expert/expert_rank.h"
+#include "grammar/compiler.h"
 #include "kernels/rope.h"
 #include "metrics/registry.h"
 #include "model/weight_store.h"
 #include "tensor/kv_file.h"
 #include "tensor/kv_pool.h"
+#include "tokenizer/tokenizer.h"
 
 namespace aerie {
 
@@ -29,7 +31,9 @@ struct RankHostOptions {
     comm::Fabric* fabric = nullptr;        // outlives the host
     control::TokenSink* tokens = nullptr;  // outlives the host
     ThreadPool* pool = nullptr;            // outlives the host; shared by all ranks of the process
-    int num_token_ids = 0;                 // of the tokenizer: ids from here on are never sampled
+    int num_token_ids = 0;  // of the tokenizer: ids from here on are never sampled
+    // Shared: the host keeps it for the grammars that it compiles; null: it can compile none.
+    std::shared_ptr<const Tokenizer> tokenizer = nullptr;
 };
 
 class RankHost final : public control::HostRuntime {
@@ -93,6 +97,7 @@ class RankHost final : public control::HostRuntime {
     metrics::Registry registry_;
     std::unique_ptr<model::WeightStore> weights_;
     std::unique_ptr<kernels::RopeTable> rope_;
+    std::unique_ptr<grammar::Compiler> grammars_;  // of all replicas; null where none is
     std::vector<std::unique_ptr<expert::ExpertRank>> experts_;
     std::vector<std::thread> expert_threads_;
     std::vector<std::unique_ptr<Replica>> replicas_;

@@ -24,7 +24,8 @@ constexpr double kFlushLimitSeconds = 1;
 Leader::Leader(LeaderOptions options, Team& team)
     : options_(std::move(options)), team_(team), scheduler_(options_.scheduler),
       sampler_(options_.sampler), rows_(options_.scheduler.kv.cp),
-      drafting_(options_.drafting, options_.scheduler.kv.cp, options_.microbatches, team, sampler_) {
+      drafting_(options_.drafting, options_.scheduler.kv.cp, options_.microbatches, team, sampler_),
+      constraints_(options_.grammars, inbox_.news(), options_.metrics) {
     last_round_ns_ = now_ns();
     options_.metrics.max_total_num_tokens.set(static_cast<double>(scheduler_.kv().capacity()));
     options_.metrics.kv_available_tokens.set(static_cast<double>(scheduler_.kv().capacity()));
@@ -66,16 +67,27 @@ void Leader::receive() {
     for (Command& command : inbox_.take()) {
         if (auto* request = std::get_if<Request>(&command)) {
             arrived_[request->id] = Clock::now();
-            handoff_->add(*request);
+            if (!constraints_.hold(*request)) handoff_->add(*request);
         } else if (const auto* flush = std::get_if<FlushCache>(&command)) {
             flushes_.emplace_back(*flush, after(kFlushLimitSeconds));
         } else {
+            constraints_.forget(std::get<AbortRequest>(command).id);
             handoff_->abort(std::get<AbortRequest>(command).id);
         }
     }
+    receive_compiled();
     handoff_->receive(outbox_);
     flush_cache();
     forget_ended();
+}
+
+// Requests whose grammar was compiled meanwhile. One whose grammar is refused ends as one does whose
+// step failed, so that the other side hears of it too.
+void Leader::receive_compiled() {
+    for (const Constraints::Ready& ready : constraints_.take_ready()) {
+        handoff_->add(ready.request);
+        if (!ready.error.empty()) handoff_->fail(ready.request.id, ready.error);
+    }
 }
 
 // Requests may end in many ways before their first step or in the middle of a prompt. What is noted
@@ -84,11 +96,14 @@ void Leader::forget_ended() {
     constexpr size_t kSlack = 64;
     const auto ended = [this](const auto& noted) { return scheduler_.find(noted.first) == nullptr; };
     if (!prompt_logprobs_.empty()) std::erase_if(prompt_logprobs_, ended);  // few, but large
-    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack) return;
+    if (arrived_.size() <= kSlack && hashes_.size() <= kSlack && constraints_.size() <= kSlack) return;
     const auto counts = scheduler_.counts();
     const size_t living = kSlack + 2 * static_cast<size_t>(counts.num_waiting + counts.num_running);
     if (arrived_.size() > living) std::erase_if(arrived_, ended);
     if (hashes_.size() > living) std::erase_if(hashes_, ended);
+    if (constraints_.size() > living) {
+        constraints_.forget_if([this](RequestId id) { return scheduler_.find(id) == nullptr; });
+    }
 }
 
 void Leader::flush_cache() {
@@ -141,8 +156,12 @@ Status Leader::run_step(const schedule::Plan& plan) {
     options_.metrics.microbatches.set(rows_.num_microbatches());
     if (!plan.prefill.empty()) log_prefill(plan);
     const Phase phase = plan.prefill.empty() ? Phase::kDecode : Phase::kPrefill;
-    return team_.forward(rows_.input(phase),
-                         [this](int cp_rank, int layer) { handoff_->layer_done(cp_rank, layer); });
+    constraints_.begin_step(plan);
+    Status ran = team_.forward(rows_.input(phase), [this](int cp_rank, int layer) {
+        handoff_->layer_done(cp_rank, layer);
+    });
+    constraints_.end_step();
+    return ran;
 }
 
 void Leader::add_rows(const schedule::PlanEntry& entry) {
@@ -241,8 +260,7 @@ int Leader::check_drafts(const schedule::PlanEntry& entry, int row) {
     if (num_drafts > 0) history_.assign(output.begin(), output.end());
     for (int i = 0;; ++i) {
         const float* of_row = logits.row_as<float>(row + i);
-        auto token = sampler_.sample(of_row, sequence.sampling, output,
-                                     static_cast<int64_t>(sequence.tokens.size()) + i);
+        auto token = sample_row(sequence, of_row, output, i);
         if (!token) {
             handoff_->fail(sequence.id, token.message());
             return 0;
@@ -259,6 +277,17 @@ int Leader::check_drafts(const schedule::PlanEntry& entry, int row) {
         history_.push_back(*token);
         output = history_;
     }
+}
+
+// The token behind those that the sequence has, output and i more, as its grammar allows it.
+Result<int32_t> Leader::sample_row(const schedule::Sequence& sequence, const float* logits,
+                                   std::span<const int32_t> output, int i) {
+    const auto mask = constraints_.mask_for(sequence);
+    if (!mask.ok()) return mask.error();
+    auto token = sampler_.sample(logits, sequence.sampling, output,
+                                 static_cast<int64_t>(sequence.tokens.size()) + i, mask.value());
+    if (token) RETURN_IF_ERROR(constraints_.accept(sequence, *token));
+    return token;
 }
 
 Status Leader::draft(const schedule::Plan& plan) {
@@ -284,6 +313,7 @@ Status Leader::draft(const schedule::Plan& plan) {
 
 std::vector<TokenOut> Leader::end_step(const schedule::Plan& plan) {
     std::vector<TokenOut> out = scheduler_.on_result(plan, advances_);
+    const bool prefills = options_.scheduler.flavour == schedule::Flavour::kPrefill;
     for (TokenOut& token : out) {
         if (const auto hashes = hashes_.find(token.id); hashes != hashes_.end()) {
             token.logits_hashes = std::move(hashes->second);
@@ -297,6 +327,7 @@ std::vector<TokenOut> Leader::end_step(const schedule::Plan& plan) {
             prompt_logprobs_.erase(prompt);
         }
         tokens_in_window_ += static_cast<int64_t>(token.tokens.size());
+        if (token.finish != FinishReason::kNone || prefills) constraints_.forget(token.id);
     }
     logprobs_.clear();
     if (!plan.decode.empty()) log_decode(plan);

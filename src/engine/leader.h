@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/constraints.h"
 #include "engine/drafting.h"
 #include "engine/handoff.h"
 #include "engine/inbox.h"
@@ -30,6 +31,7 @@ struct LeaderOptions {
     int microbatches = 0;  // in flight; 0: chosen by the number of rows
     DraftingOptions drafting;
     metrics::AttentionMetrics metrics;
+    grammar::Compiler* grammars = nullptr;  // outlives the leader; null: no grammar can be obeyed
     // Where tokens go; does not block.
     std::function<void(std::vector<TokenOut>)> publish;
     // The answer to a FlushCache; `why`: it is not flushed. Does not block.
@@ -58,6 +60,7 @@ class Leader {
 
   private:
     void receive();
+    void receive_compiled();
     schedule::Plan plan();
     Status run_step(const schedule::Plan& plan);
     Status draft(const schedule::Plan& plan);
@@ -65,6 +68,8 @@ class Leader {
     void sample_entry(const schedule::PlanEntry& entry, int index);
     void note_prompt_logprobs(const schedule::PlanEntry& entry, int begin, int end);
     int check_drafts(const schedule::PlanEntry& entry, int row);
+    Result<int32_t> sample_row(const schedule::Sequence& sequence, const float* logits,
+                               std::span<const int32_t> output, int i);
     std::vector<TokenOut> end_step(const schedule::Plan& plan);
     void fail(const schedule::Plan& plan, const std::string& why);
     void publish(std::vector<TokenOut> tokens);
@@ -86,6 +91,7 @@ class Leader {
     StepRows rows_;
     Drafting drafting_;
     Inbox inbox_;
+    Constraints constraints_;
     std::unique_ptr<KvHandoff> handoff_;  // may wake the inbox until it has ended
     std::atomic<bool> stopping_{false};
     std::atomic<int64_t> last_round_ns_{0};

@@ -46,12 +46,15 @@ struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
     Impl(const Tokenizer& tokenizer, CompilerOptions given)
         : options(std::move(given)), reader(tokenizer, options.eos_ids, options.only_check) {}
 
+    void start_threads();  // mutex held
     void work();
     void watch();
     Outcome read(const Grammar& grammar);
     const Outcome* look_up(const std::string& key);
+    void call(std::unique_lock<std::mutex>& lock, const std::vector<Done>& waiting,
+              const Outcome& outcome);
     void keep(const std::string& key, const Outcome& outcome);
-    std::vector<Done> expire(std::string& what);
+    std::vector<Done> expire(Outcome& outcome);
 
     const CompilerOptions options;
     Reader reader;
@@ -64,6 +67,7 @@ struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
     std::unordered_map<std::string, std::list<Known>::iterator> places;
     size_t num_bytes = 0;
     int num_threads = 0;
+    int num_calling = 0;  // of these, those that run a `done`
     bool stopping = false;
 };
 
@@ -107,6 +111,30 @@ Outcome Compiler::Impl::read(const Grammar& grammar) {
     return outcome;
 }
 
+// With the first job: most servers are never asked for a grammar.
+void Compiler::Impl::start_threads() {
+    if (num_threads > 0) return;
+    num_threads = options.num_threads + 1;
+    const auto start = [this](const char* name, void (Impl::*run)()) {
+        std::thread([impl = shared_from_this(), name, run] {
+            set_thread_name(name);
+            (impl.get()->*run)();
+        }).detach();
+    };
+    for (int i = 0; i < options.num_threads; ++i) start("grammar", &Impl::work);
+    start("grammar-limit", &Impl::watch);
+}
+
+void Compiler::Impl::call(std::unique_lock<std::mutex>& lock, const std::vector<Done>& waiting,
+                          const Outcome& outcome) {
+    ++num_calling;
+    lock.unlock();
+    for (const Done& done : waiting) done(outcome);
+    lock.lock();
+    --num_calling;
+    changed.notify_all();
+}
+
 void Compiler::Impl::work() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -127,30 +155,25 @@ void Compiler::Impl::work() {
             jobs.erase(now);
         const std::vector<Done> waiting = std::move(job->waiting);
         if (stopping) break;
-        lock.unlock();
-        for (const Done& done : waiting) done(outcome);
-        lock.lock();
+        call(lock, waiting, outcome);
     }
     --num_threads;
     changed.notify_all();
 }
 
-// Takes one job that is out of time; `what` becomes what to say of it.
-std::vector<Done> Compiler::Impl::expire(std::string& what) {
+// Takes one job that is out of time.
+std::vector<Done> Compiler::Impl::expire(Outcome& outcome) {
     for (auto job = jobs.begin(); job != jobs.end(); ++job) {
         if (job->second->deadline > Clock::now()) continue;
-        what = job->second->started
-                   ? fmt::format("it takes more than {} s to compile", options.limit_s)
-                   : fmt::format("it was not compiled within {} s: others came before it",
-                                 options.limit_s);
+        const bool started = job->second->started;
+        outcome.busy = !started;
+        outcome.error =
+            started ? fmt::format("it takes more than {} s to compile", options.limit_s)
+                    : fmt::format("it was not compiled within {} s: others came before it",
+                                  options.limit_s);
         std::vector<Done> waiting = std::move(job->second->waiting);
         // One that runs is known to be slow from now on; when it ends, how it ended is known.
-        if (job->second->started) {
-            keep(job->first, {.compiled = nullptr,
-                              .error = what,
-                              .out_of_time = true,
-                              .seconds = options.limit_s});
-        }
+        if (started) keep(job->first, outcome);
         jobs.erase(job);
         return waiting;
     }
@@ -166,30 +189,16 @@ void Compiler::Impl::watch() {
             changed.wait_until(lock, next);
             continue;
         }
-        std::string what;
-        const std::vector<Done> waiting = expire(what);
-        lock.unlock();
-        const Outcome outcome{
-            .compiled = nullptr, .error = what, .out_of_time = true, .seconds = options.limit_s};
-        for (const Done& done : waiting) done(outcome);
-        lock.lock();
+        Outcome outcome{.seconds = options.limit_s};
+        const std::vector<Done> waiting = expire(outcome);
+        call(lock, waiting, outcome);
     }
     --num_threads;
     changed.notify_all();
 }
 
 Compiler::Compiler(const Tokenizer& tokenizer, CompilerOptions options)
-    : impl_(std::make_shared<Impl>(tokenizer, std::move(options))) {
-    impl_->num_threads = impl_->options.num_threads + 1;
-    const auto start = [this](const char* name, void (Impl::*run)()) {
-        std::thread([impl = impl_, name, run] {
-            set_thread_name(name);
-            (impl.get()->*run)();
-        }).detach();
-    };
-    for (int i = 0; i < impl_->options.num_threads; ++i) start("grammar", &Impl::work);
-    start("grammar-limit", &Impl::watch);
-}
+    : impl_(std::make_shared<Impl>(tokenizer, std::move(options))) {}
 
 Compiler::~Compiler() {
     std::unique_lock lock(impl_->mutex);
@@ -197,6 +206,8 @@ Compiler::~Compiler() {
     impl_->changed.notify_all();
     impl_->changed.wait_until(lock, after(kLeaveBehindSeconds),
                               [this] { return impl_->num_threads == 0; });
+    // What they call may use what goes next.
+    impl_->changed.wait(lock, [this] { return impl_->num_calling == 0; });
 }
 
 std::optional<Outcome> Compiler::find(const Grammar& grammar) {
@@ -218,7 +229,7 @@ void Compiler::compile(const Grammar& grammar, Done done) {
         lock.unlock();
         return done({.compiled = nullptr,
                      .error = fmt::format("{} others wait to be compiled, more may not", kMaxQueue),
-                     .out_of_time = true});
+                     .busy = true});
     }
     std::shared_ptr<Impl::Job>& job = impl_->jobs[key];
     if (!job) {
@@ -226,9 +237,32 @@ void Compiler::compile(const Grammar& grammar, Done done) {
         job->grammar = grammar;
         job->deadline = after(impl_->options.limit_s);
         impl_->queue.push_back(key);
+        impl_->start_threads();
         impl_->changed.notify_all();
     }
     job->waiting.push_back(std::move(done));
+}
+
+Outcome Compiler::compile(const Grammar& grammar) {
+    struct Answer {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::optional<Outcome> outcome;
+    };
+    const auto answer = std::make_shared<Answer>();  // shared with the compiler's thread
+    compile(grammar, [answer](const Outcome& outcome) {
+        std::lock_guard lock(answer->mutex);
+        answer->outcome = outcome;
+        answer->changed.notify_all();
+    });
+    constexpr double kSlackSeconds = 5;
+    std::unique_lock lock(answer->mutex);
+    answer->changed.wait_until(lock, after(impl_->options.limit_s + kSlackSeconds),
+                               [&] { return answer->outcome.has_value(); });
+    if (answer->outcome) return *answer->outcome;
+    return {.compiled = nullptr,
+            .error = "the compiler of grammars does not answer",
+            .busy = true};
 }
 
 }  // namespace aerie::grammar

@@ -26,7 +26,7 @@ struct Outcome {
     std::shared_ptr<const Compiled>
         compiled;              // shared by the cache and the matchers; null: an error
     std::string error;         // for the client: what is wrong with the grammar
-    bool out_of_time = false;  // the error is that it took too long
+    bool busy = false;         // the error is that others came before it: try again later
     double seconds = 0;        // that it took
 };
 
@@ -56,6 +56,8 @@ class Compiler {
     // Calls done once: at once where the outcome is known, else on a thread of the compiler, which
     // it must not hold up. Equal grammars are compiled once.
     void compile(const Grammar& grammar, std::function<void(const Outcome&)> done);
+    // Blocks, as long as a compilation may take.
+    Outcome compile(const Grammar& grammar);
 
   private:
     struct Impl;

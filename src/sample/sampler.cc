@@ -59,7 +59,9 @@ struct Sampler::Row {
     double inverse_temperature = 1;
 
     Status load(const float* row, const SamplerOptions& options, const SamplingParams& params,
-                std::span<const int32_t> output);
+                std::span<const int32_t> output, std::span<const uint32_t> allowed);
+    void copy(const float* row, std::span<const uint32_t> allowed);
+    void rule_out_ends(const SamplerOptions& options, const SamplingParams& params);
     void penalize(const SamplingParams& params, std::span<const int32_t> output);
     double gap(int32_t id) const {
         return (static_cast<double>(logits[id]) - largest) * inverse_temperature;
@@ -71,15 +73,39 @@ struct Sampler::Row {
     void cut_min_p(double min_p);
 };
 
+void Sampler::Row::copy(const float* row, std::span<const uint32_t> allowed) {
+    const size_t n = logits.size();
+    for (size_t i = 0; i < n; ++i) logits[i] = row[i] + 0.0f;  // -0 becomes 0
+    for (size_t word = 0; word < allowed.size(); ++word) {
+        if (allowed[word] == ~uint32_t{0}) continue;
+        const size_t end = std::min(n, word * 32 + 32);
+        for (size_t i = word * 32; i < end; ++i)
+            logits[i] = (allowed[word] >> (i % 32) & 1) != 0 ? logits[i] : kNever;
+    }
+    if (allowed.empty()) return;
+    for (size_t i = std::min(n, allowed.size() * 32); i < n; ++i) logits[i] = kNever;
+}
+
+void Sampler::Row::rule_out_ends(const SamplerOptions& options, const SamplingParams& params) {
+    for (const auto* ids : {&options.eos_ids, &params.stop_token_ids})
+        for (const int32_t id : *ids)
+            if (id >= 0 && id < options.num_ids) logits[id] = kNever;
+}
+
 Status Sampler::Row::load(const float* row, const SamplerOptions& options,
-                          const SamplingParams& params, std::span<const int32_t> output) {
+                          const SamplingParams& params, std::span<const int32_t> output,
+                          std::span<const uint32_t> allowed) {
     const int n = options.num_ids;
-    for (int i = 0; i < n; ++i) logits[i] = row[i] + 0.0f;  // -0 becomes 0
+    copy(row, allowed);
     penalize(params, output);
     if (static_cast<int>(output.size()) < params.min_new_tokens) {
-        for (const auto* ids : {&options.eos_ids, &params.stop_token_ids})
-            for (const int32_t id : *ids)
-                if (id >= 0 && id < n) logits[id] = kNever;
+        rule_out_ends(options, params);
+        const bool none = std::all_of(logits.begin(), logits.end(),
+                                      [](float x) { return x == kNever; });
+        if (none && !allowed.empty()) {
+            copy(row, allowed);
+            penalize(params, output);
+        }
     }
     int32_t least = std::numeric_limits<int32_t>::max();
     int32_t most = std::numeric_limits<int32_t>::min();
@@ -219,9 +245,10 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options), row_(std::m
 Sampler::~Sampler() = default;
 
 Result<int32_t> Sampler::sample(const float* logits, const SamplingParams& params,
-                                std::span<const int32_t> output, int64_t position) {
+                                std::span<const int32_t> output, int64_t position,
+                                std::span<const uint32_t> allowed) {
     Row& row = *row_;
-    RETURN_IF_ERROR(row.load(logits, options_, params, output));
+    RETURN_IF_ERROR(row.load(logits, options_, params, output, allowed));
     if (!(params.temperature >= kGreedyBelow) || params.top_k == 1) return row.first_largest;
 
     const int n = options_.num_ids;

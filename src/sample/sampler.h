@@ -8,7 +8,7 @@
 // Before that each logit x of a token that the output holds `count` times already becomes
 //   (x > 0 ? x / repetition_penalty : x · repetition_penalty)
 //       − count · frequency_penalty − presence_penalty,
-// and logit_bias is added. The prompt does not count.
+// and logit_bias is added. The prompt does not count. What a mask rules out is -infinity before that.
 //
 // Kept are the ids that pass all of these, each judged on the whole softmax(logit/temperature), as
 // SGLang does:  top_k: the k most probable;  top_p: those before which less than top_p, or exactly
@@ -43,8 +43,13 @@ class Sampler {
     // gained before this one; below min_new_tokens eos and stop ids are not sampled. position: of
     // the drawn token in the sequence. A temperature below 1e-6 takes the largest logit, of several
     // the lowest id. An error where a logit is NaN or +infinity, or where no id is left.
+    //
+    // allowed: bit i mod 32 of word i / 32 is id i's, what it does not reach is not allowed;
+    // empty: all are. Where it
+    // leaves only ids that min_new_tokens rules out, these are sampled all the same.
     Result<int32_t> sample(const float* logits, const SamplingParams& params,
-                           std::span<const int32_t> output, int64_t position);
+                           std::span<const int32_t> output, int64_t position,
+                           std::span<const uint32_t> allowed = {});
 
     // Of the token drawn from these logits, with params.num_top_logprobs >= 0. Among the ids below
     // num_ids; of equal ones the lower id comes first.

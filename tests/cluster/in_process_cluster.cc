@@ -68,13 +68,17 @@ Cluster::Cluster(const ClusterSpec& spec) : limit_s_(spec.limit_s) {
             if (a != b) CHECK(a->set_peer(b->node(), 1, b->address()).ok());
         }
     }
+    // Not every model of a test has one.
+    std::shared_ptr<const Tokenizer> tokenizer;  // shared by the hosts
+    if (auto read = Tokenizer::load(loaded_.config.settings.tokenizer_path)) tokenizer = *std::move(read);
     for (int node = 0; node < num_nodes; ++node) {
         auto host = RankHost::start({.loaded = &loaded_,
                                  .node = node,
                                  .fabric = fabrics_[node].get(),
                                  .tokens = this,
                                  .pool = pool_.get(),
-                                 .num_token_ids = loaded_.model.vocab_size});
+                                 .num_token_ids = loaded_.model.vocab_size,
+                                 .tokenizer = tokenizer});
         CHECK(host.ok(), "{}", host.message());
         hosts_.push_back(*std::move(host));
     }
