@@ -33,7 +33,9 @@ struct Call {
     std::vector<Prompt> prompts;  // not empty
     int n = 1;                    // choices for each prompt
 
-    SamplingParams sampling;           // without seed, choice, max_new_tokens
+    // Without seed, choice, max_new_tokens; its grammar's after_reasoning is set with reasoning_open.
+    SamplingParams sampling;
+    std::string grammar_field;         // of the request, where the grammar comes from
     std::optional<uint64_t> seed;
     std::optional<int> max_tokens;     // absent: default_max_tokens
     std::optional<int> default_max_tokens;  // absent: to the end of the context

@@ -140,6 +140,26 @@ TEST_F(ChatFormatTest, WhereNoToolMayBeCalledCallsAreText) {
     }
 }
 
+TEST_F(ChatFormatTest, GrammarsGoToTheEngine) {
+    start([](const Request&) { return says("7"); });
+    const auto sent = [this](const std::string& more) {
+        const auto reply = post("/v1/chat/completions", chat_body(more));
+        EXPECT_EQ(reply.status, 200) << reply.body;
+        return engine_->requests().back().sampling;
+    };
+    const SamplingParams plain = sent(R"(,"regex":"[0-9]","ignore_eos":true)");
+    EXPECT_EQ(plain.grammar, (Grammar{Grammar::Kind::kRegex, "[0-9]", false}));
+    EXPECT_FALSE(plain.ignore_eos) << "nothing but the end could follow";
+    EXPECT_TRUE(sent(kThink + R"(,"regex":"[0-9]")").grammar.after_reasoning);
+    EXPECT_EQ(sent(kTools + R"(,"tool_choice":"required")").grammar.kind,
+              Grammar::Kind::kToolCalls);
+    const auto bad = post("/v1/chat/completions", chat_body(R"(,"regex":"[0-9")"));
+    EXPECT_EQ(bad.status, 400);
+    EXPECT_EQ(json(bad)["error"]["param"], Json("regex"));
+    EXPECT_THAT(json(bad)["error"]["message"].as_string(), HasSubstr("regex is refused: "));
+    EXPECT_EQ(engine_->requests().size(), 3u) << "a bad grammar was queued";
+}
+
 TEST_F(ChatFormatTest, AnOutputThatIsCutOffIsNoFinishedCall) {
     start([](const Request&) {
         Script script = says(kCalls);

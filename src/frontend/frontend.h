@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "api/call.h"
 #include "base/json.h"
@@ -31,6 +32,7 @@ struct FrontendOptions {
     double metrics_limit_s = 2;           // that /metrics waits for a host
     double health_generate_limit_s = 20;  // that /health_generate waits for its token
     bool enable_metrics = true;
+    std::vector<int32_t> eos_ids;  // of the model: what ends an answer that obeys a grammar
 
     Json model_info = Json::object();     // members of /model_info
     Json server_info = Json::object();    // flat members of /server_info: every setting

@@ -44,7 +44,8 @@ Handlers::Handlers(const FrontendOptions& options, FrontendParts parts)
       metrics_(parts_.registry, options.served_model_name),
       started_(std::time(nullptr)),
       dispatcher_(Dispatcher::make(parts_.engine, dispatcher_options(options))),
-      conversations_(std::make_shared<responses::Conversations>(responses::ConversationLimits{})) {}
+      conversations_(std::make_shared<responses::Conversations>(responses::ConversationLimits{})),
+      grammars_(parts_.tokenizer, {.eos_ids = options.eos_ids, .only_check = true}) {}
 
 void Handlers::send_error(HttpCall& call, const ApiError& error) const {
     call.answer.send_error(call.request.path, error);
@@ -109,7 +110,7 @@ void Handlers::responses(HttpCall& http) {
                                               .top_p = call.sampling.top_p,
                                               .given = std::move(given),
                                               .conversations = conversations_});
-    start(std::move(call), std::move(prompts), std::move(format), http.answer);
+    check_and_start(std::move(call), std::move(prompts), std::move(format), http.answer);
 }
 
 void Handlers::generate(HttpCall& http, Parse* parse, MakeFormat make_format) {
@@ -121,7 +122,7 @@ void Handlers::generate(HttpCall& http, Parse* parse, MakeFormat make_format) {
     std::vector<EncodedPrompt> prompts;
     if (auto error = encode_all(call, prompts)) return send_error(http, *error);
     auto format = (this->*make_format)(call, prompts);
-    start(std::move(call), std::move(prompts), std::move(format), http.answer);
+    check_and_start(std::move(call), std::move(prompts), std::move(format), http.answer);
 }
 
 void Handlers::count_tokens(HttpCall& http) {
@@ -201,6 +202,37 @@ std::unique_ptr<api::ReplyFormat> Handlers::native_format(
 std::unique_ptr<api::ReplyFormat> Handlers::messages_format(
     const Call& call, const std::vector<EncodedPrompt>&) const {
     return anthropic::messages_reply(call.model);
+}
+
+void Handlers::check_and_start(Call call, std::vector<EncodedPrompt> prompts,
+                               std::unique_ptr<api::ReplyFormat> format, const Answer& answer) {
+    Grammar& grammar = call.sampling.grammar;
+    if (grammar.kind == Grammar::Kind::kNone) {
+        return start(std::move(call), std::move(prompts), std::move(format), answer);
+    }
+    grammar.after_reasoning = call.parser.reasoning_open;
+    call.sampling.ignore_eos = false;  // nothing else could come
+    struct Waiting {
+        Call call;
+        std::vector<EncodedPrompt> prompts;
+        std::unique_ptr<api::ReplyFormat> format;
+        Answer answer;
+    };
+    // Shared because a std::function is copied.
+    auto waiting = std::make_shared<Waiting>(
+        Waiting{std::move(call), std::move(prompts), std::move(format), answer});
+    grammars_.compile(waiting->call.sampling.grammar, [this, waiting](
+                                                          const grammar::Outcome& outcome) {
+        if (outcome.error.empty()) {
+            return start(std::move(waiting->call), std::move(waiting->prompts),
+                         std::move(waiting->format), waiting->answer);
+        }
+        const std::string& field = waiting->call.grammar_field;
+        const ApiError error{.status = outcome.busy ? 503 : 400,
+                             .message = fmt::format("{} is refused: {}", field, outcome.error),
+                             .param = field};
+        waiting->answer.send(waiting->format->status(error), waiting->format->error(error));
+    });
 }
 
 void Handlers::start(Call call, std::vector<EncodedPrompt> prompts,

@@ -15,6 +15,7 @@
 #include "frontend/prompt_encoder.h"
 #include "frontend/scrape.h"
 #include "frontend/timeouts.h"
+#include "grammar/compiler.h"
 
 namespace aerie::frontend {
 
@@ -75,6 +76,9 @@ class Handlers {
     std::unique_ptr<api::ReplyFormat> messages_format(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
     api::MaybeError encode_all(api::Call& call, std::vector<EncodedPrompt>& prompts) const;
+    // A call with a grammar is started once the grammar is known to be right, or else refused.
+    void check_and_start(api::Call call, std::vector<EncodedPrompt> prompts,
+                         std::unique_ptr<api::ReplyFormat> format, const Answer& answer);
     void start(api::Call call, std::vector<EncodedPrompt> prompts,
                std::unique_ptr<api::ReplyFormat> format, const Answer& answer,
                std::shared_ptr<Generation>* started = nullptr);
@@ -97,6 +101,7 @@ class Handlers {
     std::atomic<bool> stopping_{false};
     // Shared with replies, which may be written after this has gone.
     const std::shared_ptr<responses::Conversations> conversations_;
+    grammar::Compiler grammars_;  // its threads use the rest: it ends first
 };
 
 }  // namespace aerie::frontend

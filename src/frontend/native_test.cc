@@ -114,8 +114,10 @@ TEST_F(NativeTest, RefusalsNameItsOwnFields) {
                 HasSubstr("max_new_tokens must be"));
     EXPECT_THAT(refusal(R"({"text":"a","sampling_params":{"top_p":0}})"),
                 HasSubstr("top_p must be"));
-    EXPECT_THAT(refusal(R"({"text":"a","sampling_params":{"regex":"a+"}})"),
-                HasSubstr("regex is not supported yet"));
+    EXPECT_THAT(refusal(R"({"text":"a","sampling_params":{"regex":"(a"}})"),
+                HasSubstr("regex is refused: "));
+    EXPECT_THAT(refusal(R"({"text":"a","sampling_params":{"regex":"a","json_schema":"{}"}})"),
+                HasSubstr("only one of"));
     EXPECT_THAT(refusal(R"({"text":"a","sampling_params":[]})"),
                 HasSubstr("sampling_params must be"));
     EXPECT_THAT(refusal(R"({"text":"a","return_logprob":true,"logprob_start_len":-2})"),

@@ -129,7 +129,11 @@ TEST_F(ResponsesTest, RefusalsNameItsFields) {
          "input[0].content[0].type must be input_text"},
         {R"({"input":"x","tools":[{"type":"web_search"}]})", "tools[0].type must be"},
         {R"({"input":"x","text":{"format":{"type":"json_schema"}}})",
-         "text.format is not supported"},
+         "text.format.schema must be an object"},
+        {R"({"input":"x","text":{"format":{"type":"yaml"}}})", "text.format.type must be text"},
+        {R"({"input":"x","text":{"format":{"type":"json_schema","schema":{"type":"x"}}}})",
+         "text.format is refused"},
+        {R"({"input":"x","tool_choice":"required"})", "tool_choice"},
         {R"({"input":"x","background":true})", "background is not supported"},
     };
     for (const auto& [body, message] : kBad) {

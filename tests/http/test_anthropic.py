@@ -97,7 +97,7 @@ def test_errors(client):
         say(client, "Hi", max_tokens=0)
     assert error.value.body["error"]["type"] == "invalid_request_error"
     with pytest.raises(anthropic.BadRequestError):
-        say(client, "Hi", tools=[WEATHER], tool_choice={"type": "any"})
+        say(client, "Hi", tool_choice={"type": "any"})
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.list()
 

@@ -81,9 +81,11 @@ def test_tool_choice(echo):
     reply = say(echo, text, tools=[NOW], tool_choice="none")
     assert reply.choices[0].message.tool_calls is None
     assert reply.choices[0].finish_reason == "stop"
-    with pytest.raises(openai.BadRequestError) as error:
-        say(echo, text, tools=[NOW], tool_choice="required")
-    assert error.value.param == "tool_choice"
+    for wrong in ({"tools": [NOW], "tool_choice": {"type": "function", "function": {"name": "x"}}},
+                  {"tool_choice": "required"}):
+        with pytest.raises(openai.BadRequestError) as error:
+            say(echo, text, **wrong)
+        assert error.value.param == "tool_choice"
     one = say(echo, calls(call("now", "{}"), call("now", "{}")), tools=[NOW],
               parallel_tool_calls=False)
     assert len(one.choices[0].message.tool_calls) == 1

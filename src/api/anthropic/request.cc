@@ -44,17 +44,19 @@ MaybeError read_tools(const Json& tools, Json& chat) {
 MaybeError read_tool_choice(const Json& choice, Json& chat) {
     if (choice.is_null()) return {};
     const Json& type = choice["type"];
-    if (type == Json("any") || type == Json("tool")) {
-        return ApiError{.message = fmt::format("tool_choice is not supported yet, {}: making the "
-                                               "model call a tool needs a grammar; \"auto\" and "
-                                               "\"none\" are supported",
-                                               got(choice)),
-                        .param = "tool_choice"};
-    }
-    if (type != Json("auto") && type != Json("none")) {
+    if (type == Json("tool")) {
+        const Json& name = choice["name"];
+        if (!name.is_string()) return wrong("tool_choice.name", "a string", name);
+        chat.set("tool_choice", Json::object()
+                                    .set("type", "function")
+                                    .set("function", Json::object().set("name", name)));
+    } else if (type == Json("any")) {
+        chat.set("tool_choice", "required");
+    } else if (type == Json("auto") || type == Json("none")) {
+        chat.set("tool_choice", type);
+    } else {
         return wrong("tool_choice.type", "auto, any, tool or none", type);
     }
-    chat.set("tool_choice", type);
     const Json& alone = choice["disable_parallel_tool_use"];
     if (alone.is_null()) return {};
     if (!alone.is_bool()) {

@@ -80,12 +80,17 @@ const Case kBoth[] = {
     {R"("frequency_penalty":2.5)", "frequency_penalty", "in [-2, 2], got 2.5"},
     {R"("presence_penalty":"x")", "presence_penalty", "in [-2, 2], got \"x\""},
     {R"("repetition_penalty":0)", "repetition_penalty", "in (0, 2], got 0"},
-    {R"("response_format":{"type":"json_object"})", "response_format", "not supported yet"},
-    {R"("response_format":"json")", "response_format", "not supported yet"},
-    {R"("json_schema":"{}")", "json_schema", "not supported yet"},
-    {R"("regex":"a+")", "regex", "not supported yet, got \"a+\""},
-    {R"("ebnf":"root ::= x")", "ebnf", "not supported yet"},
-    {R"("structural_tag":"{}")", "structural_tag", "not supported yet"},
+    {R"("response_format":"json")", "response_format", "an object, got \"json\""},
+    {R"("response_format":{"type":"xml"})", "response_format.type", "structural_tag, got \"xml\""},
+    {R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})",
+     "response_format.json_schema.schema", "a JSON schema, got null"},
+    {R"("json_schema":5)", "json_schema", "a string of JSON, or an object, got 5"},
+    {R"("regex":["a"])", "regex", "regex must be a string"},
+    {R"("ebnf":{"root":"x"})", "ebnf", "ebnf must be a string"},
+    {R"("structural_tag":[])", "structural_tag", "a string of JSON, or an object"},
+    {R"("regex":"a","ebnf":"root ::= \"a\"")", "ebnf", "got regex and ebnf"},
+    {R"("response_format":{"type":"json_object"},"regex":"a")", "regex",
+     "got response_format and regex"},
     {R"("stop_regex":"a(")", "stop_regex", "a( is no regular expression"},
     {R"("stop_regex":5)", "stop_regex", "a string or a list of strings"},
     {R"("priority":3.5)", "priority", "a whole number of 32 bits, got 3.5"},
@@ -108,9 +113,10 @@ const Case kOfChat[] = {
      "a JSON schema, got 1"},
     {R"("tools":[{"function":{"name":"f"}}])", "tools", "the setting tool_call_parser"},
     {R"("tool_choice":"any")", "tool_choice", "\"required\" or"},
-    {R"("tool_choice":"required")", "tool_choice", "not supported yet, got \"required\""},
+    {R"("tool_choice":{"type":"function"})", "tool_choice", "\"required\" or"},
+    {R"("tool_choice":"required")", "tool_choice", "tools has none"},
     {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice",
-     "not supported yet"},
+     "tools has none"},
     {R"("functions":[{"name":"f"}])", "functions", "not supported yet"},
     {R"("function_call":{"name":"f"})", "function_call", "not supported yet"},
     {R"("top_logprobs":3)", "top_logprobs", "needs logprobs to be true"},
@@ -244,6 +250,71 @@ TEST(GoodRequests, ValuesThatChangeNothingAreTaken) {
     for (const char* fields : kChatTakes) {
         const auto error = parse(true, kChatStart + fields + "}");
         EXPECT_FALSE(error) << fields << ": " << error->message;
+    }
+}
+
+TEST(GoodRequests, GrammarsAreReadIntoTheCall) {
+    using Kind = Grammar::Kind;
+    struct Given {
+        const char* fields;
+        const char* field;
+        Grammar grammar;
+    };
+    const Given kGiven[] = {
+        {R"("regex":"a+")", "regex", {Kind::kRegex, "a+"}},
+        {R"("ebnf":"root ::= [a]")", "ebnf", {Kind::kEbnf, "root ::= [a]"}},
+        {R"("json_schema":"{\"type\": \"null\"}")", "json_schema",
+         {Kind::kJsonSchema, R"({"type": "null"})"}},
+        {R"("json_schema":{"type":"null"},"regex":"")", "json_schema",
+         {Kind::kJsonSchema, R"({"type":"null"})"}},
+        {R"("response_format":{"type":"json_object"})", "response_format",
+         {Kind::kJsonSchema, R"({"type":"object"})"}},
+        {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"a":1}}})",
+         "response_format",
+         {Kind::kJsonSchema, R"({"a":1})"}},
+        {R"("response_format":{"type":"structural_tag","format":{"type":"any_text"}})",
+         "response_format",
+         {Kind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"any_text"}})"}},
+    };
+    for (const Given& given : kGiven) {
+        api::Call call;
+        auto body = Json::parse(kChatStart + given.fields + "}");
+        ASSERT_FALSE(parse_chat(*body, {.vocab_size = kVocabSize}, call)) << given.fields;
+        EXPECT_EQ(call.sampling.grammar, given.grammar) << given.fields;
+        EXPECT_EQ(call.grammar_field, given.field);
+    }
+}
+
+TEST(GoodRequests, AToolChoiceThatMakesTheModelCallIsAGrammar) {
+    const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}},
+        {"type":"function","function":{"name":"g","parameters":{"type":"object"}}}])";
+    const api::CallDefaults defaults{.vocab_size = kVocabSize,
+                                     .formats = {.tools = parse::ToolFormat::kDeepSeekV31}};
+    const auto grammar_of = [&](const std::string& more) {
+        api::Call call;
+        auto body = Json::parse(kChatStart + tools + more + "}");
+        const auto error = parse_chat(*body, defaults, call);
+        EXPECT_FALSE(error) << error->message;
+        return call.sampling.grammar;
+    };
+    EXPECT_EQ(grammar_of("").kind, Grammar::Kind::kNone);
+    EXPECT_EQ(grammar_of(R"(,"tool_choice":"auto")").kind, Grammar::Kind::kNone);
+    const Grammar any = grammar_of(R"(,"tool_choice":"required")");
+    EXPECT_EQ(any.kind, Grammar::Kind::kToolCalls);
+    EXPECT_THAT(any.text, testing::AllOf(testing::HasSubstr("\"f\""), testing::HasSubstr("\"g\""),
+                                         testing::HasSubstr("\"plus\"")));
+    const Grammar one = grammar_of(R"(,"tool_choice":"required","parallel_tool_calls":false)");
+    EXPECT_THAT(one.text, testing::Not(testing::HasSubstr("\"plus\"")));
+    const Grammar named =
+        grammar_of(R"(,"tool_choice":{"type":"function","function":{"name":"g"}})");
+    EXPECT_THAT(named.text, testing::Not(testing::HasSubstr("\"f\"")));
+    for (const std::string bad : {R"(,"tool_choice":{"type":"function","function":{"name":"h"}})",
+                                  R"(,"tool_choice":"required","regex":"a")"}) {
+        api::Call call;
+        auto body = Json::parse(kChatStart + tools + bad + "}");
+        const auto error = parse_chat(*body, defaults, call);
+        ASSERT_TRUE(error) << bad;
+        EXPECT_EQ(error->param, "tool_choice");
     }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "api/openai/grammars.h"
 #include "parse/stop_regexes.h"
 
 namespace aerie::openai {
@@ -247,6 +248,11 @@ MaybeError read_any_string(const Context& c) {
     return read_string(c, unused);
 }
 
+using Kind = Grammar::Kind;
+MaybeError read_grammar(const Context& c, Kind kind) {
+    return read_grammar_text(c.name, kind, c.value, c.call);
+}
+
 // ---- fields that are not built yet: the values that change nothing ----
 
 bool is_zero(const Json& v) { return v.is_number() && v.as_double() == 0; }
@@ -256,7 +262,6 @@ bool is_empty(const Json& v) {
     return (v.is_string() && v.as_string().empty()) || (v.is_array() && v.as_array().empty()) ||
            (v.is_object() && v.as_object().empty());
 }
-bool is_text_format(const Json& v) { return v["type"] == Json("text"); }
 bool is_none_choice(const Json& v) { return v == Json("none") || v == Json("auto"); }
 
 struct Field {
@@ -310,15 +315,17 @@ const Field kFields[] = {
     {"top_logprobs", kChat, read_top_logprobs},  // after logprobs, which it refines
     {"logprobs", kCompletion, read_completion_logprobs},
     {"echo", kCompletion, [](const Context& c) { return read_bool(c, c.call.echo); }},
+    {"response_format", kBoth,
+     [](const Context& c) { return read_response_format(c.value, c.call); }},
+    {"json_schema", kBoth, [](const Context& c) { return read_grammar(c, Kind::kJsonSchema); }},
+    {"regex", kBoth, [](const Context& c) { return read_grammar(c, Kind::kRegex); }},
+    {"ebnf", kBoth, [](const Context& c) { return read_grammar(c, Kind::kEbnf); }},
+    {"structural_tag", kBoth,
+     [](const Context& c) { return read_grammar(c, Kind::kStructuralTag); }},
 
     {"functions", kChat, nullptr, is_empty},
     {"function_call", kChat, nullptr, is_none_choice},
     {"top_logprobs", kCompletion, nullptr, is_zero},
-    {"response_format", kBoth, nullptr, is_text_format},
-    {"json_schema", kBoth, nullptr, is_empty},
-    {"regex", kBoth, nullptr, is_empty},
-    {"ebnf", kBoth, nullptr, is_empty},
-    {"structural_tag", kBoth, nullptr, is_empty},
     {"suffix", kCompletion, nullptr, is_empty},
     {"best_of", kCompletion, nullptr, is_one},
     {"lora_path", kBoth, nullptr, is_empty},

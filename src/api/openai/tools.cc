@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "api/openai/fields.h"
+#include "api/openai/grammars.h"
+#include "parse/tool_grammar.h"
 
 namespace aerie::openai {
 namespace {
@@ -59,27 +61,44 @@ MaybeError read_tool(const std::string& field, const Json& tool, Json& into) {
     return {};
 }
 
-enum class Choice { kAuto, kNone };
+struct Choice {
+    enum { kAuto, kNone, kRequired, kNamed } kind = kAuto;
+    std::string name = {};  // of kNamed
+};
 
 MaybeError read_tool_choice(const Json& value, Choice& choice) {
     if (value.is_null() || value == Json("auto")) return {};
-    if (value == Json("none")) {
-        choice = Choice::kNone;
+    if (value == Json("none") || value == Json("required")) {
+        choice.kind = value == Json("none") ? Choice::kNone : Choice::kRequired;
         return {};
     }
-    if (value != Json("required") && !(value.is_object() && value["type"] == Json("function"))) {
-        return wrong("tool_choice",
-                     "\"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
-                     "{\"name\": …}}",
-                     value);
+    const Json& name = value["function"]["name"];
+    if (value["type"] == Json("function") && name.is_string()) {
+        choice = {Choice::kNamed, name.as_string()};
+        return {};
     }
-    return ApiError{
-        .message = fmt::format(
-            "tool_choice is not supported yet, {}: making the model call a tool needs a "
-            "grammar; \"auto\" and \"none\" are supported",
-            got(value)),
-        .param = "tool_choice",
-        .code = "unsupported_parameter"};
+    return wrong("tool_choice",
+                 "\"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
+                 "{\"name\": …}}",
+                 value);
+}
+
+// The grammar of an answer that must call one of the tools, or the one that is named.
+MaybeError require_call(const Choice& choice, const Json& tools, parse::ToolFormat format,
+                        api::Call& call) {
+    Json allowed = Json::array();
+    for (const Json& tool : tools.as_array()) {
+        const bool is_named = tool["function"]["name"] == Json(choice.name);
+        if (choice.kind == Choice::kRequired || is_named) allowed.push_back(tool);
+    }
+    if (allowed.as_array().empty()) {
+        return ApiError{.message = fmt::format("tool_choice must name one of tools, got \"{}\"",
+                                               choice.name.substr(0, kMaxToolName)),
+                        .param = "tool_choice"};
+    }
+    const bool one_call = choice.kind == Choice::kNamed || call.parser.one_call;
+    return set_grammar("tool_choice", Grammar::Kind::kToolCalls,
+                       parse::tool_call_grammar(format, allowed.as_array(), one_call), call);
 }
 
 }  // namespace
@@ -105,18 +124,24 @@ MaybeError read_tool_list(const Json& tools, const RequestLimits& limits, Json& 
 MaybeError read_tools(const Json& body, const api::CallDefaults& defaults, api::Call& call,
                       api::ChatPrompt& chat) {
     call.parser.tools = defaults.formats.tools;
-    Choice choice = Choice::kAuto;
+    Choice choice;
     if (auto error = read_tool_choice(body["tool_choice"], choice)) return error;
     const Json& parallel = body["parallel_tool_calls"];
     if (!parallel.is_null() && !parallel.is_bool()) {
         return wrong("parallel_tool_calls", "true or false", parallel);
     }
     call.parser.one_call = parallel == Json(false);
-    if (body["tools"].is_null()) return {};
-    Json tools;
+    Json tools = Json::array();
     std::vector<std::string> names;
-    if (auto error = read_tool_list(body["tools"], defaults.limits, tools, names)) return error;
-    if (names.empty() || choice == Choice::kNone) return {};
+    if (!body["tools"].is_null()) {
+        if (auto error = read_tool_list(body["tools"], defaults.limits, tools, names)) return error;
+    }
+    const bool must_call = choice.kind == Choice::kRequired || choice.kind == Choice::kNamed;
+    if (names.empty() && must_call) {
+        return ApiError{.message = "tool_choice makes the model call a tool, and tools has none",
+                        .param = "tool_choice"};
+    }
+    if (names.empty() || choice.kind == Choice::kNone) return {};
     if (defaults.formats.tools == parse::ToolFormat::kNone) {
         return ApiError{
             .message = fmt::format(
@@ -125,6 +150,9 @@ MaybeError read_tools(const Json& body, const api::CallDefaults& defaults, api::
                 fmt::join(parse::tool_format_names(), ", ")),
             .param = "tools",
             .code = "unsupported_parameter"};
+    }
+    if (must_call) {
+        if (auto error = require_call(choice, tools, defaults.formats.tools, call)) return error;
     }
     chat.tools = std::move(tools);
     call.parser.tool_names = std::move(names);

@@ -140,10 +140,38 @@ MaybeError read_conversation(const Json& body, Conversations& conversations, Jso
 
 // What is named otherwise in a chat.
 constexpr std::pair<const char*, const char*> kRenamed[] = {{"max_output_tokens", "max_tokens"}};
+// Of errors, the longest first.
+constexpr std::pair<const char*, const char*> kRenamedInErrors[] = {
+    {"max_output_tokens", "max_tokens"},
+    {"text.format", "response_format.json_schema"},
+    {"text.format", "response_format"}};
 constexpr const char* kSame[] = {"model", "temperature",         "top_p",      "stream",
-                                 "user",  "parallel_tool_calls", "tool_choice"};
+                                 "user",  "parallel_tool_calls"};
+
+// A format's members stand beside its type here, under its type in a chat.
+void read_format(const Json& format, Json& chat) {
+    if (format.is_null()) return;
+    Json response_format = format;
+    if (format["type"] == Json("json_schema")) {
+        response_format = Json::object().set("type", "json_schema").set("json_schema", format);
+    }
+    chat.set("response_format", std::move(response_format));
+}
+
+// {"type": "function", "name"}
+void read_tool_choice(const Json& choice, Json& chat) {
+    if (choice["type"] == Json("function") && choice["name"].is_string()) {
+        Json function = Json::object().set("name", choice["name"]);
+        chat.set("tool_choice", Json::object()
+                                    .set("type", "function")
+                                    .set("function", std::move(function)));
+    } else {
+        chat.set("tool_choice", choice);
+    }
+}
 
 MaybeError read_settings(const Json& body, Json& chat) {
+    read_tool_choice(body["tool_choice"], chat);
     for (const char* name : kSame) {
         if (const Json* value = body.find(name)) chat.set(name, *value);
     }
@@ -153,13 +181,7 @@ MaybeError read_settings(const Json& body, Json& chat) {
     if (const Json& effort = body["reasoning"]["effort"]; !effort.is_null()) {
         chat.set("reasoning_effort", effort);
     }
-    const Json& format = body["text"]["format"]["type"];
-    if (!format.is_null() && format != Json("text")) {
-        return ApiError{
-            .message = "text.format is not supported yet, " + got(format) + ": only \"text\" is",
-            .param = "text.format",
-            .code = "unsupported_parameter"};
-    }
+    read_format(body["text"]["format"], chat);
     if (body["background"] == Json(true)) {
         return ApiError{.message = "background is not supported: leave it out",
                         .param = "background",
@@ -201,11 +223,13 @@ MaybeError parse_responses(const Json& body, const api::CallDefaults& defaults,
     }
     if (given.store) given.messages = std::move(messages);
     auto error = openai::parse_chat(chat, defaults, call);
-    for (const auto& [name, other] : kRenamed) {
-        if (!error || error->param != other) continue;
-        error->param = name;
-        if (error->message.starts_with(other))
-            error->message.replace(0, std::string(other).size(), name);
+    if (call.grammar_field == "response_format") call.grammar_field = "text.format";
+    for (const auto& [name, other] : kRenamedInErrors) {
+        if (!error || !error->param.starts_with(other)) continue;
+        const size_t size = std::string_view(other).size();
+        if (error->message.starts_with(error->param)) error->message.replace(0, size, name);
+        error->param.replace(0, size, name);
+        break;
     }
     return error;
 }

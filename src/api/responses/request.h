@@ -17,7 +17,8 @@ struct Given {
 
 // POST /v1/responses. input: a text, or items of the types message, function_call,
 // function_call_output and reasoning (which is left out). instructions stand before the conversation
-// and are not carried over to the next. tools: functions. text.format: text.
+// and are not carried over to the next. tools: functions. text.format: text,
+// json_object or json_schema.
 api::MaybeError parse_responses(const Json& body, const api::CallDefaults& defaults,
                                 Conversations& conversations, api::Call& call, Given& given);
 

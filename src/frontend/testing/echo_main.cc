@@ -55,6 +55,7 @@ int run(const std::string& model_dir, int port) {
     options.served_model_name = "echo";
     options.context_length = 4096;
     options.defaults.formats = parse::formats_of_template(*source);
+    options.eos_ids = {*(*tokenizer)->eos_id()};
     options.defaults.vocab_size = (*tokenizer)->vocab_size();
     auto frontend = Frontend::start(
         options, {.tokenizer = **tokenizer,

@@ -41,6 +41,7 @@ class FrontendFixture : public testing::Test {
         registry_ = std::make_unique<metrics::Registry>();
         options.served_model_name = "demo";
         if (options.context_length == 0) options.context_length = 200;
+        options.eos_ids = {eos()};
         options.defaults.vocab_size = 8192;
         options.defaults.formats = {parse::ReasoningFormat::kDeepSeekV3,
                                     parse::ToolFormat::kDeepSeekV31};
