@@ -27,6 +27,7 @@ std::string key_of(const Grammar& grammar) {
 
 constexpr double kLeaveBehindSeconds = 1;
 constexpr size_t kMaxQueue = 1024;
+constexpr int kMaxGivenUp = 4;  // threads that are replaced while they run for nobody
 
 }  // namespace
 
@@ -35,6 +36,7 @@ struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
         Grammar grammar;
         TimePoint deadline;
         bool started = false;
+        bool given_up = false;      // its thread goes on, for nobody
         std::vector<Done> waiting;  // empty: it was out of time
     };
     struct Known {
@@ -46,7 +48,8 @@ struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
     Impl(const Tokenizer& tokenizer, CompilerOptions given)
         : options(std::move(given)), reader(tokenizer, options.eos_ids, options.only_check) {}
 
-    void start_threads();  // mutex held
+    void start_threads();  // mutex held, here and below
+    void start_thread(const char* name, void (Impl::*run)());
     void work();
     void watch();
     Outcome read(const Grammar& grammar);
@@ -67,7 +70,8 @@ struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
     std::unordered_map<std::string, std::list<Known>::iterator> places;
     size_t num_bytes = 0;
     int num_threads = 0;
-    int num_calling = 0;  // of these, those that run a `done`
+    int num_given_up = 0;  // threads whose job was
+    int num_calling = 0;   // of these, those that run a `done`
     bool stopping = false;
 };
 
@@ -114,15 +118,16 @@ Outcome Compiler::Impl::read(const Grammar& grammar) {
 // With the first job: most servers are never asked for a grammar.
 void Compiler::Impl::start_threads() {
     if (num_threads > 0) return;
-    num_threads = options.num_threads + 1;
-    const auto start = [this](const char* name, void (Impl::*run)()) {
-        std::thread([impl = shared_from_this(), name, run] {
-            set_thread_name(name);
-            (impl.get()->*run)();
-        }).detach();
-    };
-    for (int i = 0; i < options.num_threads; ++i) start("grammar", &Impl::work);
-    start("grammar-limit", &Impl::watch);
+    for (int i = 0; i < options.num_threads; ++i) start_thread("grammar", &Impl::work);
+    start_thread("grammar-limit", &Impl::watch);
+}
+
+void Compiler::Impl::start_thread(const char* name, void (Impl::*run)()) {
+    ++num_threads;
+    std::thread([impl = shared_from_this(), name, run] {
+        set_thread_name(name);
+        (impl.get()->*run)();
+    }).detach();
 }
 
 void Compiler::Impl::call(std::unique_lock<std::mutex>& lock, const std::vector<Done>& waiting,
@@ -151,11 +156,16 @@ void Compiler::Impl::work() {
         lock.lock();
         keep(key, outcome);
         // Another job of this key may have begun since this one was given up.
+        const bool given_up = job->given_up;
         if (const auto now = jobs.find(key); now != jobs.end() && now->second == job)
             jobs.erase(now);
         const std::vector<Done> waiting = std::move(job->waiting);
         if (stopping) break;
         call(lock, waiting, outcome);
+        if (given_up) {  // another thread has taken this one's place
+            --num_given_up;
+            break;
+        }
     }
     --num_threads;
     changed.notify_all();
@@ -167,13 +177,17 @@ std::vector<Done> Compiler::Impl::expire(Outcome& outcome) {
         if (job->second->deadline > Clock::now()) continue;
         const bool started = job->second->started;
         outcome.busy = !started;
-        outcome.error =
-            started ? fmt::format("it takes more than {} s to compile", options.limit_s)
-                    : fmt::format("it was not compiled within {} s: others came before it",
-                                  options.limit_s);
+        outcome.error = started
+                            ? fmt::format("it takes more than {} s to compile", options.limit_s)
+                            : fmt::format("it was not compiled within {} s: others came before it",
+                                          options.limit_s);
         std::vector<Done> waiting = std::move(job->second->waiting);
         // One that runs is known to be slow from now on; when it ends, how it ended is known.
-        if (started) keep(job->first, outcome);
+        if (started) {
+            keep(job->first, outcome);
+            job->second->given_up = true;
+            if (++num_given_up <= kMaxGivenUp) start_thread("grammar", &Impl::work);
+        }
         jobs.erase(job);
         return waiting;
     }
@@ -260,9 +274,7 @@ Outcome Compiler::compile(const Grammar& grammar) {
     answer->changed.wait_until(lock, after(impl_->options.limit_s + kSlackSeconds),
                                [&] { return answer->outcome.has_value(); });
     if (answer->outcome) return *answer->outcome;
-    return {.compiled = nullptr,
-            .error = "the compiler of grammars does not answer",
-            .busy = true};
+    return {.compiled = nullptr, .error = "the compiler of grammars does not answer", .busy = true};
 }
 
 }  // namespace aerie::grammar

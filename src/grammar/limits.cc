@@ -61,6 +61,11 @@ class PatternSize {
                 return close();
             case '{':
                 return repeat();
+            case '*':
+            case '+':
+                ++at_;
+                add_atom(kLoopParts);
+                return check_expanded(groups_.back().sum);
             case '|':
                 ++at_;
                 if (++num_bars_ < kMaxAlternatives) return {};
@@ -141,6 +146,13 @@ class JsonSize {
             for (const Json& item : value.as_array()) RETURN_IF_ERROR(check(key, item));
         } else if (value.is_object()) {
             const bool are_patterns = key == "patternProperties";
+            if (value.find("$ref") && ++num_references_ > kMaxReferences) {
+                return error("it has more than {} $ref", kMaxReferences);
+            }
+            if (are_patterns) num_patterns_ += static_cast<int>(value.as_object().size());
+            if (num_patterns_ > kMaxPatternProperties) {
+                return error("it has more than {} patternProperties", kMaxPatternProperties);
+            }
             for (const auto& [name, member] : value.as_object()) {
                 RETURN_IF_ERROR(check_string(are_patterns ? "pattern" : "", name));
                 RETURN_IF_ERROR(check(name, member));
@@ -166,7 +178,7 @@ class JsonSize {
         return error("\"{}\" is {}, at most {} may be", key, value.dump(), kMaxRepeat);
     }
 
-    int num_nodes_ = 0;
+    int num_nodes_ = 0, num_references_ = 0, num_patterns_ = 0;
 };
 
 Status check_json(const std::string& text) {

@@ -15,8 +15,12 @@ constexpr size_t kMaxPatternBytes = 16 << 10;  // of a regular expression
 constexpr int kMaxDepth = 64;                  // of brackets, of JSON
 constexpr int kMaxAlternatives = 2000;         // of one enum, anyOf, …; of | in a pattern
 constexpr int kMaxNodes = 20000;               // JSON values
-constexpr int64_t kMaxRepeat = 10000;          // of a bound: {m,n}, minLength, maxItems, …
-constexpr int64_t kMaxExpanded = 20000;        // of a pattern's atoms, each times its bounds
+constexpr int kMaxReferences = 500;            // $ref
+constexpr int kMaxPatternProperties = 20;
+constexpr int64_t kMaxRepeat = 10000;   // of a bound: {m,n}, minLength, maxItems, …
+constexpr int64_t kMaxExpanded = 5000;  // of a pattern's parts, each times its bounds
+constexpr int64_t kLoopParts = 20;  // that * and + count as: what they allow is many states at once
+constexpr int kMaxBlanks = 16;      // one after the other between the parts of JSON
 
 // The error names what was found and the most that may be. Texts hold no NUL: XGrammar reads some
 // of them as C strings.

@@ -3,6 +3,7 @@
 #include <xgrammar/compiler.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,15 @@ std::string in_short(std::string message) {
     const size_t end = message.find_last_not_of(' ');
     message.resize(end == message.npos ? 0 : end + 1);
     return message.empty() ? "it cannot be read" : message;
+}
+
+// Blanks between JSON's parts as the model likes them, but not without end: a small model writes
+// nothing else then. Strict: only members that the schema names, unless it allows others.
+xgrammar::CompiledGrammar compile_schema(xgrammar::GrammarCompiler& compiler,
+                                         const std::string& text) {
+    return compiler.CompileJSONSchema(text, /*any_whitespace=*/true, /*indent=*/std::nullopt,
+                                      /*separators=*/std::nullopt, /*strict_mode=*/true,
+                                      /*max_whitespace_cnt=*/kMaxBlanks);
 }
 
 }  // namespace
@@ -73,7 +83,7 @@ Result<std::shared_ptr<const Compiled>> Reader::compile(const Grammar& grammar) 
     };
     switch (grammar.kind) {
         case Kind::kJsonSchema:
-            return made(tokens.compiler.CompileJSONSchema(grammar.text));
+            return made(compile_schema(tokens.compiler, grammar.text));
         case Kind::kRegex:
             return made(tokens.compiler.CompileRegex(grammar.text));
         case Kind::kEbnf:

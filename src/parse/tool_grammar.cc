@@ -5,6 +5,8 @@
 namespace aerie::parse {
 namespace {
 
+constexpr int kMaxBlanks = 16;  // between two parts of the arguments, as of any JSON (grammar/limits.h)
+
 Json token(const char* text) { return Json::object().set("type", "token").set("token", text); }
 Json text(std::string value) {
     return Json::object().set("type", "const_string").set("value", std::move(value));
@@ -26,6 +28,7 @@ Json object_schema(const Json& schema) {
 Json call_of(ToolFormat format, const Json& function) {
     const std::string& name = function["name"].as_string();
     Json arguments = Json::object().set("type", "json_schema");
+    arguments.set("max_whitespace_cnt", kMaxBlanks);
     arguments.set("json_schema", object_schema(function["parameters"]));
     Json parts = Json::array();
     parts.push_back(token("<｜tool▁call▁begin｜>"));

@@ -49,7 +49,7 @@ def say(client, **fields):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_parse_with_a_pydantic_model(client, seed):
     reply = client.chat.completions.parse(
-        model="m", messages=HELLO, response_format=Order, temperature=1, seed=seed, max_tokens=200)
+        model="m", messages=HELLO, response_format=Order, temperature=1, seed=seed, max_tokens=400)
     assert isinstance(reply.choices[0].message.parsed, Order)
     assert reply.choices[0].finish_reason == "stop"
 
