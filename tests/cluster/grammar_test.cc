@@ -94,6 +94,13 @@ TEST(GrammarTest, EveryWayOfRunningObeysItWithTheSameBits) {
         EXPECT_EQ(cluster.run(all), reference) << "separated";
         cluster.expect_idle();
     }
+    {
+        Cluster cluster({.toml = three_nodes(),
+                         .settings = settings(R"(, "max_running_requests": 16, "enable_mtp": true,
+                                                  "mtp_num_steps": 2)")});
+        EXPECT_EQ(cluster.run(all), reference) << "with drafts";
+        cluster.expect_idle();
+    }
     Cluster cluster(
         {.toml = "[ae_separation]\nenabled = false\n",
          .settings = settings(R"(, "max_total_tokens": 192, "schedule_conservativeness": 0.02)")});
