@@ -14,6 +14,10 @@
 #include "api/responses/request.h"
 
 namespace aerie::frontend {
+namespace {
+// They are told at once, and kept until they are: some 50 bytes each, and as many of JSON.
+constexpr int64_t kMaxPromptLogprobs = 1 << 18;
+}  // namespace
 
 using api::ApiError;
 using api::Call;
@@ -138,6 +142,7 @@ void Handlers::count_tokens(HttpCall& http) {
 }
 
 MaybeError Handlers::encode_all(Call& call, std::vector<EncodedPrompt>& prompts) const {
+    int64_t num_logprobs = 0;
     for (const api::Prompt& prompt : call.prompts) {
         EncodedPrompt encoded;
         if (auto error = encoder_.encode(prompt, encoded.ids, /*add_special_tokens=*/true,
@@ -147,8 +152,17 @@ MaybeError Handlers::encode_all(Call& call, std::vector<EncodedPrompt>& prompts)
         const int num_tokens = static_cast<int>(encoded.ids.size());
         if (auto error = encoder_.fit(num_tokens, call, encoded.max_new_tokens)) return error;
         prompts.push_back(std::move(encoded));
+        if (const int from = call.sampling.prompt_logprobs_from; from >= 0) {
+            const auto each = 1 + call.sampling.num_top_logprobs +
+                              static_cast<int64_t>(call.sampling.logprob_ids.size());
+            num_logprobs += std::max(num_tokens - from, 0) * each * call.n;
+        }
     }
-    return {};
+    if (num_logprobs <= kMaxPromptLogprobs) return {};
+    return ApiError{.message = fmt::format("the prompts' logprobs must be at most {} (tokens x (1 + "
+                                           "top_logprobs + token ids) x n), got {}",
+                                           kMaxPromptLogprobs, num_logprobs),
+                    .param = "logprobs"};
 }
 
 namespace {

@@ -10,9 +10,6 @@ using api::MaybeError;
 
 namespace {
 
-// They are told at once, and kept until they are: some 50 bytes each, and as many of JSON.
-constexpr int64_t kMaxPromptLogprobs = 1 << 18;
-
 constexpr const char* kProbe = R"({"probe": 1})";  // as json.dumps writes it
 
 }  // namespace
@@ -125,18 +122,6 @@ MaybeError PromptEncoder::fit(int num_tokens, const api::Call& call, int& max_ne
                             "The input ({} tokens) is longer than the model's context length "
                             "({} tokens).", num_tokens, context_length_),
                         .code = "context_length_exceeded"};
-    }
-    const int from = call.sampling.prompt_logprobs_from;
-    const int64_t num_logprobs = from < 0 ? 0
-                                          : int64_t{std::max(num_tokens - from, 0)} *
-                                                (1 + call.sampling.num_top_logprobs +
-                                                 static_cast<int64_t>(call.sampling.logprob_ids.size())) *
-                                                call.n * static_cast<int64_t>(call.prompts.size());
-    if (num_logprobs > kMaxPromptLogprobs) {
-        return ApiError{.message = fmt::format("the prompt's logprobs must be at most {} (tokens x (1 + "
-                                               "top_logprobs + token ids) x n x prompts), got {}",
-                                               kMaxPromptLogprobs, num_logprobs),
-                        .param = "logprobs"};
     }
     const int64_t wanted = call.max_tokens ? *call.max_tokens : 1;
     if (wanted > left) {

@@ -112,6 +112,21 @@ TEST_F(ServerTest, CutsOffASlowReader) {
     EXPECT_TRUE(wait_disconnects(1));
 }
 
+TEST_F(ServerTest, AReaderGetsAPieceThatIsLargerThanTheLimit) {
+    ServerOptions options;
+    options.max_unsent_bytes = 1000;
+    start(options);
+    auto& c = client();
+    c.send("GET /hold HTTP/1.1\r\n\r\n");
+    Responder responder = held();
+    responder.start_stream(200, "text/plain");
+    const std::string large(1 << 20, 'x');
+    EXPECT_TRUE(responder.write(large));
+    EXPECT_TRUE(responder.write("y"));
+    responder.finish();
+    EXPECT_EQ(c.reply().body, large + "y");
+}
+
 TEST_F(ServerTest, CutsOffAReaderThatTakesNothing) {
     ServerOptions options;
     options.write_timeout_s = 0.1;

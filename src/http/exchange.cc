@@ -88,9 +88,10 @@ bool Exchange::write(std::string_view bytes) {
     std::lock_guard lock(mutex_);
     if (!started_ || finished_ || gone_ || cut_ || !waiter_) return false;
     if (bytes.empty() || options_.is_head) return true;
-    const size_t num_unsent = output_.size() + num_taken_unsent_;
-    // A client that has read all may get a single larger piece.
-    if (num_unsent > 0 && num_unsent + bytes.size() > options_.max_unsent_bytes) {
+    // Whoever reads gets its largest piece, however large.
+    largest_piece_ = std::max(largest_piece_, bytes.size());
+    const size_t num_unsent = output_.size() + num_taken_unsent_ + bytes.size();
+    if (num_unsent > options_.max_unsent_bytes + largest_piece_) {
         cut_ = true;
         waiter_->cut();  // which calls client_gone(), on the I/O thread
         return false;

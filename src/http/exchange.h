@@ -69,6 +69,7 @@ class Exchange {
     bool woken_ = false;           // wake() was called and take() has not been yet
     std::string output_;           // not taken yet
     size_t num_taken_unsent_ = 0;  // bytes
+    size_t largest_piece_ = 0;     // of the stream, bytes
     std::function<void()> on_disconnect_;
 };
 

@@ -37,11 +37,12 @@ void Scheduler::plan_chunk(Plan& plan, Sequence& sequence, int num_tokens) {
 }
 
 // What is left of a prompt up to `end`, or as much of it as there is room for, up to a page border.
-// The first of a batch without chunking is taken whole.
+// The first of a batch without chunking is taken whole, but where the prompt's logits are wanted.
 int Scheduler::chunk_of(const Plan& plan, const Sequence& sequence, int end, int room) const {
-    const bool chunked = options_.chunked_prefill_size > 0;
+    const bool wants_logits = sequence.first_prompt_logit() < end;
+    const bool chunked = options_.chunked_prefill_size > 0 || wants_logits;
     const int first = sequence.num_planned;
-    if (const int from = sequence.first_prompt_logit(); from < end) {
+    if (const int from = sequence.first_prompt_logit(); wants_logits) {
         const int most = std::max(options_.prompt_logprob_rows, kv_.page_size());
         room = std::min(room, std::max(from - first, 0) + std::max(most - plan.num_prompt_logprobs, 0));
     }

@@ -248,6 +248,23 @@ TEST(Unified, WhatCanNeverFitIsRefusedWithTheNumbers) {
     EXPECT_EQ(last.position, 7);  // 4 + 8 tokens
 }
 
+TEST(Unified, PromptLogprobsAreComputedFewAtATimeWithoutChunkingToo) {
+    SchedulerOptions o = options(Flavour::kUnified, 64, -1);
+    o.prompt_logprob_rows = 10;
+    Scheduler scheduler(o);
+    Request wants = request(1, 20);
+    wants.sampling.prompt_logprobs_from = 0;
+    ASSERT_TRUE(scheduler.add(wants).ok());
+    Shapes seen;
+    while (seen.size() < 3) {
+        const Plan plan = scheduler.plan();
+        ASSERT_FALSE(plan.empty());
+        for (const Shape& shape : shapes(plan.prefill)) seen.push_back(shape);
+        end_step(scheduler, plan);
+    }
+    EXPECT_EQ(seen, (Shapes{{1, 0, 8, false}, {1, 8, 8, false}, {1, 16, 4, true}}));
+}
+
 TEST(Unified, PromptLogprobsAreComputedFewAtATimeAndNotCached) {
     SchedulerOptions o = options(Flavour::kUnified, 64, 64);
     o.prefix_cache = true;

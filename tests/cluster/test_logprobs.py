@@ -60,11 +60,12 @@ def test_they_survive_a_small_pool_and_other_ways(tmp_path):
 
 
 def test_more_than_a_reply_may_hold_is_refused(tmp_path):
-    with Server(write_pair(tmp_path, separated=False)) as server:
+    settings = {"http_stream_buffer_mb": 0.0625}
+    with Server(write_pair(tmp_path, separated=False, settings=settings)) as server:
         status, text = server.request("POST", "/generate", {
             "input_ids": LONG[0]["prompt_ids"], "return_logprob": True, "logprob_start_len": 0,
             "token_ids_logprob": list(range(1000)), "sampling_params": {"max_new_tokens": 1}})
-        assert status == 400 and "prompt's logprobs must be at most 262144" in text
+        assert status == 400 and "prompts' logprobs must be at most 262144" in text
         body = {"model": "demo", "prompt": LONG[-1]["prompt_ids"], "max_tokens": 2, "echo": True,
                 "logprobs": 20, "stream": True}
         status, text = server.request("POST", "/v1/completions", body)
