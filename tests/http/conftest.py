@@ -2,6 +2,8 @@
 says what the user said last (src/frontend/testing/echo_main.cc); tests/http/run starts both."""
 import http.client
 import os
+import pathlib
+import socket
 import time
 import urllib.parse
 import urllib.request
@@ -12,7 +14,15 @@ import pytest
 
 URL = os.environ.get("AERIE_URL", "http://127.0.0.1:30000").rstrip("/")
 ECHO_URL = os.environ.get("AERIE_ECHO_URL", "").rstrip("/")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = ROOT / os.environ.get("AERIE_BIN", "build/cpu/aerie")
 KEY = os.environ.get("AERIE_API_KEY", "none")
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def request(url, method, path, body=None, headers=None):
