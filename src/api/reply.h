@@ -36,6 +36,8 @@ struct Piece {
     std::vector<TokenLogprob> logprobs = {};   // likewise; one for each token
     std::vector<TokenLogprob> prompt_logprobs = {};  // likewise; with the first tokens
     int num_tokens = 0, num_cached = 0;  // of the choice so far
+    int num_decode_steps = 0;            // likewise; with MTP fewer than its tokens
+    int dp_rank = 0;                     // of the replica that decodes it
     FinishReason finish = FinishReason::kNone;
     std::string matched_string = {};  // what ended it; empty: none
     int32_t matched_token = -1;  // likewise; -1: none

@@ -207,6 +207,7 @@ FrontendOptions frontend_options(const LoadedConfig& loaded, const std::string& 
     options.stream_interval = settings.stream_interval;
     options.enable_metrics = settings.enable_metrics;
     options.eos_ids.assign(loaded.model.eos_token_ids.begin(), loaded.model.eos_token_ids.end());
+    options.drafts = settings.enable_mtp;
     options.model_info = model_info(loaded);
     options.server_info = server_info(loaded, version);
     options.ae_separation = ae_separation(loaded);

@@ -83,6 +83,9 @@ void Dispatcher::run(const std::shared_ptr<Generation>& generation,
         generation->fail(*error);
         return;
     }
+    for (int i = 0; i < generation->num_choices(); ++i) {
+        generation->set_dp_rank(i, placed[i / generation->call().n].decode);
+    }
     answer.on_disconnect([self = weak_from_this(), weak = std::weak_ptr(generation), first_id] {
         auto dispatcher = self.lock();
         auto gone = weak.lock();

@@ -33,6 +33,7 @@ struct FrontendOptions {
     double health_generate_limit_s = 20;  // that /health_generate waits for its token
     bool enable_metrics = true;
     std::vector<int32_t> eos_ids;  // of the model: what ends an answer that obeys a grammar
+    bool drafts = false;  // the model drafts tokens: native replies tell how many were taken
 
     Json model_info = Json::object();     // members of /model_info
     Json server_info = Json::object();    // flat members of /server_info: every setting

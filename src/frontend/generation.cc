@@ -31,6 +31,11 @@ Generation::Generation(api::Call call, const std::vector<EncodedPrompt>& prompts
     }
 }
 
+void Generation::set_dp_rank(int choice, int dp_rank) {
+    std::lock_guard lock(mutex_);
+    choices_[choice].gathered.dp_rank = dp_rank;
+}
+
 api::Usage Generation::usage() const {
     api::Usage usage;
     for (size_t prompt = 0; prompt < num_prompt_tokens_.size(); ++prompt) {
@@ -95,7 +100,9 @@ void Generation::send_piece(Choice& choice) {
     answer_.write(format_->stream_piece(choice.gathered, usage()));
     choice.gathered = {.choice = choice.gathered.choice,
                        .num_tokens = choice.gathered.num_tokens,
-                       .num_cached = choice.gathered.num_cached};
+                       .num_cached = choice.gathered.num_cached,
+                       .num_decode_steps = choice.gathered.num_decode_steps,
+                       .dp_rank = choice.gathered.dp_rank};
     choice.num_unsent_tokens = 0;
 }
 
@@ -162,6 +169,7 @@ Generation::Ended Generation::take(int index, const TokenOut& out) {
     choice.num_unsent_tokens += num_new;
     const bool stopped = piece->finish == FinishReason::kStop;
     gather(choice, std::move(*piece));
+    choice.gathered.num_decode_steps = out.num_decode_steps;
     if (!stopped && out.finish == FinishReason::kAbort && !out.error.empty()) {
         choice.gathered.finish = FinishReason::kNone;
         const int status = out.error_kind == ErrorKind::kBadRequest ? 400 : 503;

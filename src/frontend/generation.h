@@ -35,6 +35,9 @@ class Generation {
     const api::Call& call() const { return call_; }
     int num_choices() const { return static_cast<int>(choices_.size()); }
 
+    // Where a choice decodes; before its first token.
+    void set_dp_rank(int choice, int dp_rank);
+
     // Which choices have ended by a call below: their requests are to be forgotten, and, where the
     // engine does not know yet, aborted.
     struct Ended {

@@ -207,7 +207,8 @@ std::unique_ptr<api::ReplyFormat> Handlers::native_format(
                                .n = call.n,
                                .num_prompt_tokens = {},
                                .is_batch = call.is_batch,
-                               .logprobs = call.sampling.num_top_logprobs >= 0};
+                               .logprobs = call.sampling.num_top_logprobs >= 0,
+                               .drafts = options_.drafts};
     for (const EncodedPrompt& prompt : prompts) {
         header.num_prompt_tokens.push_back(static_cast<int>(prompt.ids.size()));
     }

@@ -1,6 +1,8 @@
 // SGLang's native API.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "frontend/testing/frontend_fixture.h"
 
 namespace aerie::frontend {
@@ -43,6 +45,32 @@ TEST_F(NativeTest, APromptIsAnswered) {
     EXPECT_EQ(request.sampling.min_new_tokens, 1);
     EXPECT_EQ(request.sampling.seed, 7u);
     EXPECT_EQ(request.sampling.frequency_penalty, 0.5);
+}
+
+// SGLang's clients read them to see how much drafts gain.
+TEST_F(NativeTest, TellsTheReplicaAndWhatDraftsGave) {
+    Script script = says("one two three four");
+    script.step = 2;
+    start([&](const Request&) { return script; });
+    const std::string body = R"({"text":"x"})";
+    EXPECT_EQ(json(post("/generate", body))["meta_info"].find("spec_verify_ct"), nullptr);
+    FrontendOptions options;
+    options.drafts = true;
+    start([&](const Request&) { return script; }, options);
+    engine_->set_state(FakeEngine::healthy_state(1, 2));
+    const auto num_tokens = static_cast<int64_t>(script.tokens.size());
+    const int64_t num_steps = (num_tokens + 1) / 2 - 1;
+    std::set<int64_t> dp_ranks;
+    for (const char* more : {"}", R"(,"stream":true})", "}"}) {
+        const auto reply = post("/generate", body.substr(0, body.size() - 1) + more);
+        const bool streams = more[0] == ',';
+        const Json meta = (streams ? events(reply.body).back() : json(reply))["meta_info"];
+        EXPECT_EQ(meta["spec_verify_ct"], Json(num_steps));
+        EXPECT_EQ(meta["spec_accept_length"],
+                  Json(static_cast<double>(num_tokens) / static_cast<double>(num_steps)));
+        dp_ranks.insert(meta["dp_rank"].as_int());
+    }
+    EXPECT_EQ(dp_ranks, (std::set<int64_t>{0, 1}));
 }
 
 TEST_F(NativeTest, DefaultsAreItsOwn) {

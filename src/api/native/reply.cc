@@ -83,6 +83,8 @@ class GenerateReply final : public api::ReplyFormat {
         all.matched_token = piece.matched_token;
         all.num_tokens = piece.num_tokens;
         all.num_cached = piece.num_cached;
+        all.num_decode_steps = piece.num_decode_steps;
+        all.dp_rank = piece.dp_rank;
         // What is told of the prompt may be long: with the first tokens, and with the last.
         const bool tells_prompt = !piece.prompt_logprobs.empty() || piece.finish != FinishReason::kNone;
         return "data: " + choice_json(all, tells_prompt).set("index", piece.choice).dump() + "\n\n";
@@ -104,7 +106,15 @@ class GenerateReply final : public api::ReplyFormat {
             .set("prompt_tokens", header_.num_prompt_tokens[prompt])
             .set("completion_tokens", piece.num_tokens)
             .set("cached_tokens", piece.num_cached)
-            .set("e2e_latency", seconds_since(header_.arrival));
+            .set("e2e_latency", seconds_since(header_.arrival))
+            .set("dp_rank", piece.dp_rank);
+        if (header_.drafts) {
+            meta.set("spec_verify_ct", piece.num_decode_steps);
+            if (piece.num_decode_steps > 0) {
+                meta.set("spec_accept_length",
+                         static_cast<double>(piece.num_tokens) / piece.num_decode_steps);
+            }
+        }
         if (header_.logprobs) {
             add_logprobs("input", tells_prompt ? piece.prompt_logprobs : kNone, meta);
             add_logprobs("output", piece.logprobs, meta);

@@ -17,6 +17,7 @@ struct ReplyHeader {
     std::vector<int> num_prompt_tokens;  // [prompt]
     bool is_batch = false;               // the request was a list: so is the reply
     bool logprobs = false;
+    bool drafts = false;  // the model drafts: how many tokens a step gave is told
 };
 
 // {text, output_ids, meta_info} for each choice, a list where there is more than one or the request

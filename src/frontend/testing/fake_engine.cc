@@ -128,6 +128,7 @@ std::vector<TokenOut> FakeEngine::step() {
         for (size_t i = request.next; i < std::min(end, script.logprobs.size()); ++i) {
             out.logprobs.push_back(script.logprobs[i]);
         }
+        out.num_decode_steps = ++request.num_steps - 1;  // the first is the prompt's
         request.next = end;
         const bool ended = end == script.tokens.size() && !script.never_ends;
         if (ended) {

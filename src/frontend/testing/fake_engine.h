@@ -56,7 +56,8 @@ class FakeEngine final : public control::EngineClient {
   private:
     struct Running {
         Script script;
-        size_t next = 0;  // token
+        size_t next = 0;
+        int num_steps = 0;
         TimePoint due;
     };
     void run();
