@@ -34,6 +34,8 @@ Json responses_json(const Route& route) {
         all.set("404", error_json("The setting enable_metrics is false"));
     }
     all.set("408", error_json("The request did not come in time"));
+    all.set("414", error_json("The URL is longer than the server reads"));
+    all.set("431", error_json("The headers are larger or more than the server reads"));
     all.set("503",
             error_json("Not now: the server starts or stops, a host is down, or the queue is "
                        "full"));

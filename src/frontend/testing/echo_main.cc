@@ -1,6 +1,7 @@
 // frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats what the user said last,
-// or the end of a prompt that is no chat. So a client can have every answer it asks for: calls of
-// tools, reasoning, stop strings. Ends with its standard input.
+// or the end of a prompt that is no chat; with ignore_eos it then says nothing more, for ever. So a
+// client can have every answer it asks for: calls of tools, reasoning, stop strings. Ends with its
+// standard input.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +35,7 @@ Script repeat(const Request& request, const Tokenizer& tokenizer) {
         script.tokens.push_back(*tokenizer.eos_id());
         script.finish = FinishReason::kStop;
         script.matched_token = *tokenizer.eos_id();
+        script.never_ends = request.sampling.ignore_eos;
     }
     script.seconds_per_step = 0.002;
     return script;
