@@ -35,7 +35,7 @@ Script repeat(const Request& request, const Tokenizer& tokenizer) {
         script.tokens.push_back(*tokenizer.eos_id());
         script.finish = FinishReason::kStop;
         script.matched_token = *tokenizer.eos_id();
-        script.never_ends = request.sampling.ignore_eos;
+        script.never_ends = request.sampling.ignore_eos && limit > 1;  // 1: /health_generate
     }
     script.seconds_per_step = 0.002;
     return script;
