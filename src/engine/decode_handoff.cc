@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <unordered_map>
 
+#include "base/clock.h"
 #include "engine/early_news.h"
 #include "engine/handoff.h"
 #include "engine/kv_probe.h"
@@ -10,6 +12,9 @@ namespace {
 
 // Requests that are remembered before they are known, and after they have ended.
 constexpr size_t kMaxEarly = 4096;
+// A lost connection of two lives is made again within this, or is not: so long waits what is to be
+// sent back.
+constexpr double kReconnectSeconds = 10;
 
 // A decode replica: requests enter with their KV, written by a prefill replica into blocks that were
 // reserved for it, or read from there. Only this side talks to the client.
@@ -27,7 +32,10 @@ class DecodeHandoff final : public KvHandoff {
             return;
         }
         requests_[request.id].request = request;
-        if (const auto early = early_.take(request.id)) announced(*early);
+        if (const auto early = early_.take(request.id)) {
+            announced(*early);
+            if (early->kind == transfer::DecodeEvent::Kind::kLeaseRanOut) lease_ran_out(*early);
+        }
     }
 
     void abort(RequestId id) override { give_up(id, "the request was cancelled"); }
@@ -38,9 +46,12 @@ class DecodeHandoff final : public KvHandoff {
     }
 
     void receive(std::vector<TokenOut>& out) override {
-        for (auto& event : side_->poll()) handle(event);
-        forget_lost();
+        auto events = side_->poll();
+        // Whoever has come back may say of the attempts that went with the connection that they have
+        // ended: these have been asked for again before that is heard.
         send_back_lost();
+        for (auto& event : events) handle(event);
+        forget_lost();
         out.insert(out.end(), told_.begin(), told_.end());
         told_.clear();
     }
@@ -77,7 +88,8 @@ class DecodeHandoff final : public KvHandoff {
         schedule::Retracted retracted;
         uint32_t attempt;
         int prefill_replica;
-        uint64_t connection;  // to its host
+        uint64_t connection;  // to its host; 0: no prefill host is connected, it waits for one
+        TimePoint until;      // so long
     };
 
     // A request that is not known here, or not any more.
@@ -140,7 +152,9 @@ class DecodeHandoff final : public KvHandoff {
     // What a life of a prefill host has announced, its next one does not know.
     void forget_lost() {
         early_.erase_if([this](const transfer::DecodeEvent& event) {
+            // To one whose lease ran out the prefill host is nothing any more.
             const bool lost =
+                event.kind == transfer::DecodeEvent::Kind::kAnnounced &&
                 fabric_->peer_epoch(prefill_[event.prefill_replica].node) != event.epoch;
             if (lost) refuse(event, "its prefill host is gone");
             return lost;
@@ -217,8 +231,14 @@ class DecodeHandoff final : public KvHandoff {
     // The prefill side could not wait for this one any longer: it computes the request again.
     void lease_ran_out(const transfer::DecodeEvent& event) {
         const auto known = requests_.find(event.id);
-        // Cancelled meanwhile: this is the last that is heard of its blocks.
-        if (known == requests_.end()) return scheduler_.release(event.id);
+        if (known == requests_.end()) {
+            // Sent back once it comes.
+            if (const auto early = early_.take(event.id)) {
+                early_.put(event.id, early->attempt == event.attempt ? event : *early);
+            }
+            // Cancelled meanwhile: this is the last that is heard of its blocks.
+            return scheduler_.release(event.id);
+        }
         // It may have begun to compute its tail here before this was heard.
         if (known->second.attempt() != event.attempt || runs(event.id)) return;
         known->second.offered = false;
@@ -250,8 +270,10 @@ class DecodeHandoff final : public KvHandoff {
         ended(id);
     }
 
-    // Prompt and output so far become the prompt of a new attempt, on a prefill replica that lives.
-    void send_back(const schedule::Retracted& retracted, uint32_t attempt) {
+    // Prompt and output so far become the prompt of a new attempt, on a prefill replica that lives;
+    // where none is connected, on the first one that is until then.
+    void send_back(const schedule::Retracted& retracted, uint32_t attempt,
+                   TimePoint until = after(kReconnectSeconds)) {
         const auto known = requests_.find(retracted.id);
         if (known == requests_.end()) return;
         known->second.announced.reset();
@@ -266,23 +288,39 @@ class DecodeHandoff final : public KvHandoff {
             const int node = prefill_[again.prefill_replica].node;
             const uint64_t connection = fabric_->peer_connection(node);
             if (connection == 0 || !side_->retract(again, attempt, retracted.num_output)) continue;
-            sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, connection};
+            sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, connection, until};
             return;
         }
-        fail(retracted.id, "no prefill host lives to compute the request again");
+        if (Clock::now() < until) {
+            sent_back_[retracted.id] = {retracted, attempt, again.prefill_replica, 0, until};
+            return;
+        }
+        fail(retracted.id, fmt::format("no prefill host could be asked to compute the request again for {} s",
+                                       kReconnectSeconds));
     }
 
     // The prefill host that was asked is gone, or may not have heard of it: another one, or the same
     // again, computes it.
     void send_back_lost() {
+        if (sent_back_.empty()) return;
+        const auto connection = [this](const comm::Destination& to) { return fabric_->peer_connection(to.node); };
+        const bool some = std::any_of(prefill_.begin(), prefill_.end(),
+                                      [&](const auto& to) { return connection(to) != 0; });
         std::vector<SentBack> lost;
         for (const auto& [id, sent] : sent_back_) {
-            const int node = prefill_[sent.prefill_replica].node;
-            if (fabric_->peer_connection(node) != sent.connection) lost.push_back(sent);
+            const bool waits = sent.connection == 0;
+            if (waits ? some || Clock::now() >= sent.until
+                      : connection(prefill_[sent.prefill_replica]) != sent.connection) {
+                lost.push_back(sent);
+            }
         }
         for (const SentBack& sent : lost) {
             sent_back_.erase(sent.retracted.id);
-            send_back(sent.retracted, sent.attempt + 1);
+            if (sent.connection == 0) {
+                send_back(sent.retracted, sent.attempt, sent.until);
+            } else {
+                send_back(sent.retracted, sent.attempt + 1);
+            }
         }
     }
 
@@ -294,7 +332,7 @@ class DecodeHandoff final : public KvHandoff {
     std::unique_ptr<transfer::DecodeSide> side_;
     std::unordered_map<RequestId, Known> requests_;
     std::unordered_map<RequestId, SentBack> sent_back_;
-    EarlyNews<transfer::DecodeEvent> early_{kMaxEarly};  // announced, not yet known
+    EarlyNews<transfer::DecodeEvent> early_{kMaxEarly};  // announced, not yet known; or its lease ran out
     EarlyNews<Gone> gone_{kMaxEarly};         // cancelled before they were known, or ended
     std::vector<TokenOut> told_;              // for the next publication
 };
