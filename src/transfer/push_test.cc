@@ -299,61 +299,30 @@ TEST_F(Push, AnOfferThatCannotBeUsedEndsTheAttempt) {
     expect_quiet();
 }
 
-// What a peer may say and what cannot be: the request ends, nothing else does.
-TEST_F(Push, WhatCannotBeEndsTheRequest) {
-    push_until_offered();
-    proto::KvMessage message;
-    auto* done = message.mutable_done();
-    done->set_id(kId);
-    done->set_attempt(1);
-    done->set_num_tokens(kTokens - 1);
-    done->mutable_first()->add_tokens(42);
-    p_->send_raw({1, comm::kv_port(true, 0)}, 0, message);
-    EXPECT_EQ(next_d(D::kCancelled).why, "the prefill side has KV of 13 tokens, expected 14");
-    done->set_num_tokens(kTokens);
-    done->mutable_first()->set_tokens(0, kVocab);
-    p_->send_raw({1, comm::kv_port(true, 0)}, 0, message);
-    EXPECT_EQ(next_d(D::kCancelled).why, "the prefill side has token 100, expected 0 to 99");
-    cancel_on_decode();
-    next_p(P::kCancelled);
-    next_p(P::kReleased);
-    next_d(D::kReleased);
-    expect_quiet();
-}
-
-TEST_F(Push, AttemptsThatCannotBeAreDropped) {
-    proto::KvMessage message;
-    message.mutable_announce()->set_id(kId);
-    for (const uint32_t attempt : {0u, kMaxAttempts + 1, ~0u}) {
-        message.mutable_announce()->set_attempt(attempt);
-        p_->send_raw({1, comm::kv_port(true, 0)}, 0, message);
-    }
-    p_->send_raw({1, comm::kv_port(true, 0)}, 0, {});
-    expect_quiet();
-    message.mutable_announce()->set_attempt(kMaxAttempts);
-    p_->send_raw({1, comm::kv_port(true, 0)}, 0, message);
-    EXPECT_EQ(next_d(D::kAnnounced).attempt, kMaxAttempts);
-}
-
-TEST_F(Push, ARetractionThatCannotBeIsRefused) {
+// The fabric's thread sends and tells of a write's end when it has given the lock back.
+TEST_F(Push, TheSideOutlivesWhoTellsOfTheLastWrite) {
+    std::atomic<bool> hold{false}, held{false};
+    prefill_notify_ = [&] {
+        if (!hold) return;
+        held = true;
+        while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    start(30);
     push_until_writing();
-    proto::KvMessage message;
-    auto* retract = message.mutable_retract();
-    retract->mutable_request()->set_id(kId);
-    retract->mutable_request()->add_prompt(kVocab);
-    retract->set_attempt(2);
-    d_->send_raw({0, comm::kv_port(false, 0)}, 0, message);
-    EXPECT_EQ(next_d(D::kCancelled).why,
-              "token 100 of a prompt that is to be computed again, expected 0 to 99");
-    retract->mutable_request()->set_prompt(0, 1);
-    retract->set_attempt(1);  // the one that is under way
-    d_->send_raw({0, comm::kv_port(false, 0)}, 0, message);
-    expect_quiet();
-    prefill_->begin(kId, 1, 0, kTokens, Mode::kPush);  // nor is it begun twice
-    EXPECT_EQ(next_p(P::kCancelled).why, "this attempt has begun already");
-    done();
-    p_->let_copies_go();
-    next_d(D::kReady);
+    cancel_on_prefill();
+    hold = true;
+    std::thread fabric([&] { p_->let_copies_go(); });
+    EXPECT_TRUE(eventually([&] { return held.load(); }));
+    std::atomic<bool> gone{false};
+    std::thread owner([&] {
+        prefill_.reset();
+        gone = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(gone);
+    hold = false;
+    fabric.join();
+    owner.join();
 }
 
 TEST_F(Push, ARetractionImpliesTheAcknowledgement) {

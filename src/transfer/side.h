@@ -3,6 +3,7 @@
 // back. Private to transfer/.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -34,13 +35,14 @@ class Side : protected comm::Receiver {
         fabric_.open(port_, this);
     }
     // While who derives is complete. Waits for copies under way, which the fabric ends also where a
-    // peer has died; copies(): whether there are some, with the lock held.
+    // peer has died, and for whoever has told of the end of one; copies(): whether there are some, with
+    // the lock held.
     void stop(const std::function<bool()>& copies) {
         fabric_.close(port_);
         courier_.reset();
         const auto copying = [&] {
             std::lock_guard lock(mutex_);
-            return copies();
+            return copies() || num_locked_ > 0;
         };
         while (copying()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         watch_.reset();
@@ -48,13 +50,16 @@ class Side : protected comm::Receiver {
 
     class Locked {
       public:
-        explicit Locked(Side& side) : side_(side), lock_(side.mutex_) {}
+        explicit Locked(Side& side) : side_(side), lock_(side.mutex_) { ++side_.num_locked_; }
         ~Locked() {
             lock_.unlock();
             // A peer that is gone is told of by peer_changed().
             for (const auto& [to, message] : letters_) (void)side_.sender_.send(to, message);
             if (news_) side_.notify_();
+            --side_.num_locked_;  // the last touch: the side may be gone after it
         }
+        Locked(const Locked&) = delete;
+        Locked& operator=(const Locked&) = delete;
         void send(comm::Destination to, proto::KvMessage message) {
             letters_.emplace_back(to, std::move(message));
         }
@@ -85,6 +90,8 @@ class Side : protected comm::Receiver {
     mutable std::mutex mutex_;
 
   private:
+    std::atomic<int> num_locked_{0};  // who holds the lock, or has its letters still to send
+
     std::byte* accept(const comm::Incoming& message) final { return mail_.accept(message); }
     void failed(const comm::Incoming& message) final { mail_.failed(message); }
     void delivered(const comm::Incoming& message, const std::byte* payload) final {

@@ -51,7 +51,7 @@ class TwoSides : public testing::Test {
                                       .pools = std::move(pools),
                                       .vocab_size = kVocab,
                                       .lease_s = lease_s,
-                                      .notify = [] {},
+                                      .notify = prefill_notify_,
                                       .metrics = {registry_, {"m", "prefill", 0}}});
     }
     void make_decode(std::vector<Pool> pools) {
@@ -158,6 +158,7 @@ class TwoSides : public testing::Test {
         return sum;
     }
 
+    std::function<void()> prefill_notify_ = [] {};  // from the next start() on
     metrics::Registry registry_;
     uint32_t epoch_ = 0;
     std::shared_ptr<comm::LocalNetwork> network_;
