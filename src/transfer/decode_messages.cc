@@ -1,4 +1,6 @@
 // What the prefill side says: on the courier's thread.
+#include <algorithm>
+
 #include "base/log.h"
 #include "transfer/decode_side_impl.h"
 
@@ -79,9 +81,20 @@ std::string DecodeSideImpl::fault_in(const proto::KvDone& done, const Arriving& 
         return fmt::format("the prefill side has KV of {} tokens, expected {}", done.num_tokens(),
                            arriving.num_tokens);
     }
-    for (const int32_t token : done.first().tokens()) {
-        if (token >= 0 && token < options_.vocab_size) continue;
+    const auto strange = [this](int32_t token) { return token < 0 || token >= options_.vocab_size; };
+    const auto said = [this](int32_t token) {
         return fmt::format("the prefill side has token {}, expected 0 to {}", token, options_.vocab_size - 1);
+    };
+    const proto::TokenOut& first = done.first();
+    for (const int32_t token : first.tokens()) {
+        if (strange(token)) return said(token);
+    }
+    for (const auto* logprobs : {&first.logprobs(), &first.prompt_logprobs()}) {
+        for (const auto& of_token : *logprobs) {
+            const auto& ids = of_token.top_ids();
+            const auto found = std::find_if(ids.begin(), ids.end(), strange);
+            if (found != ids.end()) return said(*found);
+        }
     }
     return {};
 }
