@@ -4,29 +4,34 @@ namespace aerie::transfer {
 namespace {
 
 // A fabric tells of a loss within seconds; what was sent longer ago has arrived.
-constexpr double kArrivedSeconds = 30;
+constexpr std::chrono::seconds kArrived{30};
 
 }  // namespace
 
-void KeptCancels::add(comm::Destination to, uint32_t epoch, bool connected, proto::KvMessage cancel) {
+void KeptCancels::forget_arrived(TimePoint now) {
+    std::erase_if(kept_, [now](const Kept& kept) { return !kept.lost && now - kept.sent > kArrived; });
+}
+
+void KeptCancels::add(comm::Destination to, uint32_t epoch, bool connected, proto::KvMessage cancel,
+                      TimePoint now) {
     if (kept_.size() >= sweep_at_) {
-        std::erase_if(kept_, [](const Kept& kept) {
-            return !kept.lost && seconds_since(kept.sent) > kArrivedSeconds;
-        });
+        forget_arrived(now);
         sweep_at_ = 64 + 2 * kept_.size();
     }
     // Said again it ends the request: that a lease ran out is nothing to one that was never announced.
     cancel.mutable_cancel()->set_lease_ran_out(false);
-    kept_.push_back({to, epoch, !connected, Clock::now(), std::move(cancel)});
+    kept_.push_back({to, epoch, !connected, now, std::move(cancel)});
 }
 
-void KeptCancels::lost(int node) {
+void KeptCancels::lost(int node, TimePoint now) {
+    forget_arrived(now);
     for (Kept& kept : kept_) {
         if (kept.to.node == node) kept.lost = true;
     }
 }
 
-std::vector<KeptCancels::Letter> KeptCancels::back(int node, uint32_t epoch) {
+std::vector<KeptCancels::Letter> KeptCancels::back(int node, uint32_t epoch, TimePoint now) {
+    forget_arrived(now);
     std::erase_if(kept_, [&](const Kept& kept) {
         return kept.to.node == node && kept.epoch != 0 && kept.epoch != epoch;
     });
@@ -34,7 +39,7 @@ std::vector<KeptCancels::Letter> KeptCancels::back(int node, uint32_t epoch) {
     for (Kept& kept : kept_) {
         if (kept.to.node != node || !std::exchange(kept.lost, false)) continue;
         kept.epoch = epoch;
-        kept.sent = Clock::now();
+        kept.sent = now;
         letters.emplace_back(kept.to, kept.cancel);
     }
     return letters;

@@ -19,13 +19,16 @@ class KeptCancels {
 
     // epoch: the life that it is for; 0: none is known, the next one will do. connected: it is being
     // sent; else it waits for back().
-    void add(comm::Destination to, uint32_t epoch, bool connected, proto::KvMessage cancel);
-    void lost(int node);  // the connection to it
+    void add(comm::Destination to, uint32_t epoch, bool connected, proto::KvMessage cancel,
+             TimePoint now = Clock::now());
+    void lost(int node, TimePoint now = Clock::now());  // the connection to it
     // A connection is there: what is to be said over it. An earlier life's is forgotten.
-    std::vector<Letter> back(int node, uint32_t epoch);
+    std::vector<Letter> back(int node, uint32_t epoch, TimePoint now = Clock::now());
     size_t size() const { return kept_.size(); }
 
   private:
+    void forget_arrived(TimePoint now);
+
     struct Kept {
         comm::Destination to;
         uint32_t epoch;

@@ -39,5 +39,31 @@ TEST(KeptCancels, AreSaidAgainToTheSameLifeAlone) {
     EXPECT_EQ(ids(kept.back(2, 3)), (Ids{12}));
 }
 
+TEST(KeptCancels, WhatWasSentLongAgoHasArrived) {
+    const TimePoint begin = Clock::now();
+    const auto at = [&](int seconds) { return begin + std::chrono::seconds(seconds); };
+    KeptCancels kept;
+    kept.add({1, 5}, 3, true, cancel(10), at(0));
+    kept.add({1, 5}, 3, true, cancel(11), at(20));
+    kept.add({1, 5}, 3, false, cancel(12), at(0));
+    kept.lost(1, at(31));
+    // What waits for a connection waits as long as it takes.
+    EXPECT_EQ(ids(kept.back(1, 3, at(90))), (Ids{11, 12}));
+    kept.lost(1, at(100));  // these went over the second connection
+    EXPECT_EQ(ids(kept.back(1, 3, at(101))), (Ids{11, 12}));
+    EXPECT_EQ(kept.size(), 2u);
+    EXPECT_EQ(ids(kept.back(1, 3, at(132))), Ids{});
+    EXPECT_EQ(kept.size(), 0u);
+}
+
+TEST(KeptCancels, AreNoMoreThanWhatWasSentOfLate) {
+    const TimePoint begin = Clock::now();
+    KeptCancels kept;
+    for (int i = 0; i < 10'000; ++i) {
+        kept.add({1, 5}, 3, true, cancel(i), begin + std::chrono::seconds(i));
+        EXPECT_LE(kept.size(), 160u);  // twice the 31 of the last 30 s, and 64, and some
+    }
+}
+
 }  // namespace
 }  // namespace aerie::transfer
