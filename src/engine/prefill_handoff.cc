@@ -141,23 +141,21 @@ class PrefillHandoff final : public KvHandoff {
 
     // No offer has come and there is nothing else to do: what waits longest is computed all the same.
     void bind_late() {
-        if (!idle_ || !may_start_.empty()) return;
-        while (!unoffered_.empty()) {
+        for (; !unoffered_.empty(); unoffered_.pop_front()) {
             const RequestId id = unoffered_.front();
             const schedule::Sequence* sequence = scheduler_.find(id);
             const auto attempt = attempts_.find(id);
-            if (sequence != nullptr && attempt != attempts_.end() && !sequence->may_start) {
-                transfer::TransferFacts now = facts(*sequence, attempt->second);
-                now.prefill_idle = true;
-                now.waited_s = seconds_since(attempt->second.begun);
-                const transfer::Choice choice = choose(policy_, now);
-                if (choice.mode == transfer::Mode::kPush || !fits_now(*sequence)) return;
-                unoffered_.pop_front();
-                if (!side_->pull_instead(id)) continue;
-                attempt->second.reason = choice.reason;
-                return start(id);
-            }
-            unoffered_.pop_front();
+            if (sequence == nullptr || attempt == attempts_.end() || sequence->may_start) continue;
+            if (!idle_ || !may_start_.empty()) return;
+            transfer::TransferFacts now = facts(*sequence, attempt->second);
+            now.prefill_idle = true;
+            now.waited_s = seconds_since(attempt->second.begun);
+            const transfer::Choice choice = choose(policy_, now);
+            if (choice.mode == transfer::Mode::kPush || !fits_now(*sequence)) return;
+            if (!side_->pull_instead(id)) continue;
+            attempt->second.reason = choice.reason;
+            start(id);  // the next round takes it out
+            return;
         }
     }
 
