@@ -103,7 +103,7 @@ TEST(GrammarTest, EveryWayOfRunningObeysItWithTheSameBits) {
     }
     Cluster cluster(
         {.toml = "[ae_separation]\nenabled = false\n",
-         .settings = settings(R"(, "max_total_tokens": 192, "schedule_conservativeness": 0.02)")});
+         .settings = settings(R"(, "max_total_tokens": 128, "schedule_conservativeness": 0.02)")});
     EXPECT_EQ(cluster.run(all), reference) << "retracted";
     EXPECT_GT(cluster.metric("sglang:num_retracted_requests_total"), 0);
 }
