@@ -13,7 +13,7 @@
 //             process's memory itself. It lets go of it before it closes the socket of the pair,
 //             and the kernel closes the socket of a process that died only when its last thread has
 //             ended; so the end of the socket is the proof, and the fabric waits for it before it
-//             tells of the loss. revoke() unmaps the memory here: late writes reach no memory that
+//             tells of the loss of a peer whose kernel is this one's. revoke() unmaps the memory here: late writes reach no memory that
 //             anybody uses. A peer that is merely stopped cannot give the proof within the limit
 //             (1 s, logged): its supervisor must have killed and reaped it before drop_peer().
 #pragma once

@@ -10,28 +10,39 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <utility>
-
-#include "base/clock.h"
 
 namespace aerie::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x61657269;  // "aeri"; in another byte order it is another number
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxPairAddressBytes = 64 << 10;
 
 struct Frame {
     uint32_t magic;
     uint16_t version;
     uint16_t answer;
+    uint32_t machine;  // this_machine() of the sender
     int32_t from_node;
     uint32_t from_epoch;
     int32_t to_node;
     uint32_t to_epoch;
     uint32_t address_bytes;  // follow
 };
+
+// A number of this start of the machine's kernel; 0: it has none.
+uint32_t this_machine() {
+    static const uint32_t number = [] {
+        std::ifstream file("/proc/sys/kernel/random/boot_id");
+        uint32_t hash = 0;
+        for (char c; file.get(c);) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;  // FNV
+        return hash;
+    }();
+    return number;
+}
 
 struct AddressList {
     explicit AddressList(addrinfo* first) : first(first) {}
@@ -97,9 +108,11 @@ bool bind_to(int fd, sockaddr* address, socklen_t length, int first_port, int la
 
 Connection::Connection(int fd) : fd_(fd) { set_options(fd); }
 Connection::Connection(Connection&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), out_(std::move(other.out_)), in_(std::move(other.in_)) {}
+    : fd_(std::exchange(other.fd_, -1)), same_machine_(other.same_machine_),
+      out_(std::move(other.out_)), in_(std::move(other.in_)) {}
 Connection& Connection::operator=(Connection&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(same_machine_, other.same_machine_);
     std::swap(out_, other.out_);
     std::swap(in_, other.in_);
     return *this;
@@ -126,6 +139,7 @@ void Connection::say(const Greeting& greeting) {
     const Frame frame{kMagic,
                       kVersion,
                       static_cast<uint16_t>(greeting.answer),
+                      this_machine(),
                       greeting.from_node,
                       greeting.from_epoch,
                       greeting.to_node,
@@ -182,6 +196,7 @@ Result<std::optional<Greeting>> Connection::hear() {
         if (over) return closed;
         return not_yet;
     }
+    same_machine_ = frame.machine == this_machine();
     return std::optional<Greeting>({static_cast<Answer>(frame.answer), frame.from_node,
                                     frame.from_epoch, frame.to_node, frame.to_epoch,
                                     in_.substr(sizeof(frame), frame.address_bytes)});
@@ -193,15 +208,13 @@ bool Connection::ended() const {
     return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-bool Connection::end_both(double limit_s) {
-    shutdown(fd_, SHUT_WR);
-    const TimePoint deadline = after(limit_s);
-    while (!ended()) {
-        if (Clock::now() >= deadline) return false;
-        pollfd event{.fd = fd_, .events = POLLIN | POLLRDHUP, .revents = 0};
-        poll(&event, 1, 10);
-    }
-    return true;
+void Connection::end_own_side() { shutdown(fd_, SHUT_WR); }
+
+bool Connection::wait_for_end(int limit_ms) const {
+    if (ended()) return true;
+    pollfd event{.fd = fd_, .events = POLLIN | POLLRDHUP, .revents = 0};
+    poll(&event, 1, limit_ms);
+    return ended();
 }
 
 Listener::~Listener() {

@@ -51,12 +51,17 @@ class Connection {
     Result<std::optional<Greeting>> hear();
     // The peer has closed it, or died.
     bool ended() const;
-    // Tells the peer that this side is done with the pair, and waits until the peer has closed its
-    // side, at most limit_s; whether it has.
-    bool end_both(double limit_s);
+    // Tells the peer that this side is done with the pair.
+    void end_own_side();
+    // Waits until the peer has closed its side, at most limit_ms; whether it has.
+    bool wait_for_end(int limit_ms) const;
+    // Once heard: whether the peer's process runs under the same kernel, so that it may have memory
+    // of this one mapped.
+    bool same_machine() const { return same_machine_; }
 
   private:
     int fd_ = -1;
+    bool same_machine_ = true;
     std::string out_;
     std::string in_;
 };

@@ -127,6 +127,7 @@ class NetworkFabric final : public PairedFabric {
     void give_up(int node, Status why);
     void expire();
     void establish(int node, std::unique_ptr<Pair> pair, Connection connection);
+    bool leave(int node);
     void lose(int node);
     static void end_pair(std::unique_ptr<Pair> pair);
     void release(int port);

@@ -261,6 +261,31 @@ TEST_P(PeerDeath, AStoppedPeerThatPutsAndGetsCanBeDropped) {
     EXPECT_EQ(self_->peer_epoch(1), 0u);
 }
 
+// Waiting for the stopped one's proof, this host gives another its own.
+TEST_P(PeerDeath, WhoLeavesWhileAStoppedPeerIsDroppedDoesNotWaitForIt) {
+    if (*GetParam() != '\0') GTEST_SKIP() << "no memory is mapped";
+    self_->open(0, &inbox_);
+    other_ = host(2, 1, GetParam());
+    ASSERT_TRUE(self_->set_peer(2, 1, other_->address()).ok());
+    ASSERT_TRUE(eventually([&] { return other_->peer_epoch(0) == 1; }));
+    ASSERT_TRUE(self_->allocate_memory(kSmall).ok());
+    ASSERT_TRUE(other_->allocate_memory(kSmall).ok());
+    PeerProcess peer(1, GetParam(), kSmall, *self_);
+    EXPECT_TRUE(inbox_.wait(10));
+    peer.stop();
+    std::atomic<bool> dropped{false};
+    std::thread dropping([&] {
+        self_->drop_peer(1, 1);
+        dropped = true;
+    });
+    EXPECT_TRUE(eventually([&] { return self_->peer_epoch(1) == 0; }));
+    usleep(200'000);  // it waits now; its limit of 1 s ends before the other's
+    other_->drop_peer(0, 1);
+    EXPECT_FALSE(dropped);
+    dropping.join();
+    EXPECT_EQ(self_->peer_epoch(2), 0u);
+}
+
 TEST_P(PeerDeath, AKilledPeerLeavesNoSharedMemory) {
     // Lines of /proc/sysvipc/shm: key shmid perms size cpid ...
     const auto segments_of = [](pid_t pid) {

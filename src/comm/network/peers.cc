@@ -11,6 +11,7 @@ namespace aerie::comm {
 namespace {
 
 constexpr double kProofLimitS = 1;
+constexpr int kProofSliceMs = 5;
 constexpr double kAccessLimitS = 60;
 
 }  // namespace
@@ -176,10 +177,11 @@ void NetworkFabric::establish(int node, std::unique_ptr<Pair> pair, Connection c
         slot.attempt.reset();
     }
 }
-void NetworkFabric::lose(int node) {
+// Ends the pair, and only then this side of the socket: its end tells the peer that nothing of this
+// process writes into its memory any more. false: there is no pair.
+bool NetworkFabric::leave(int node) {
     Slot& slot = slots_[node];
     std::unique_ptr<Pair> pair;
-    const uint32_t lost_epoch = slot.epoch;
     {
         std::lock_guard lock(slot.mutex);
         pair = std::move(slot.pair);
@@ -187,19 +189,38 @@ void NetworkFabric::lose(int node) {
         slot.number = 0;
         slot.mapped.clear();
     }
-    if (pair == nullptr) return;
+    if (pair == nullptr) return false;
     unwatch(pair->event_fd());
     end_pair(std::move(pair));
-    // Only then the socket: its end tells the peer that nothing of this process writes into its
-    // memory any more; and so the peer's end tells us.
-    if (ever_mappable_ && !slot.connection.end_both(kProofLimitS))
-        log_error(
-            "node-{} with epoch {} does not close its side for {} s: until it is killed it may "
-            "write into memory that was allocated here",
-            node, lost_epoch, kProofLimitS);
-    slot.connection = Connection();
-    std::erase(connected_, node);
-    tell(node, 0);
+    slot.connection.end_own_side();
+    return true;
+}
+// Who may have memory of this process mapped is waited for: the end of its side tells us in turn.
+// Others that leave meanwhile do not wait for this wait.
+void NetworkFabric::lose(int node) {
+    const uint32_t lost_epoch = slots_[node].epoch;
+    if (!leave(node)) return;
+    std::vector<int> left{node};
+    const Connection& connection = slots_[node].connection;
+    if (ever_mappable_ && connection.same_machine()) {
+        const TimePoint deadline = after(kProofLimitS);
+        bool ended = connection.ended();
+        while (!ended && Clock::now() < deadline) {
+            for (const int other : connected_)
+                if (slots_[other].connection.ended() && leave(other)) left.push_back(other);
+            ended = connection.wait_for_end(kProofSliceMs);
+        }
+        if (!ended)
+            log_error(
+                "node-{} with epoch {} does not close its side for {} s: until it is killed it may "
+                "write into memory that was allocated here",
+                node, lost_epoch, kProofLimitS);
+    }
+    for (const int one : left) {
+        slots_[one].connection = Connection();
+        std::erase(connected_, one);
+        tell(one, 0);
+    }
 }
 void NetworkFabric::end_pair(std::unique_ptr<Pair> pair) {
     pair->lost = true;
@@ -211,7 +232,8 @@ void NetworkFabric::release(int port) {
         bool holds;
         {
             std::lock_guard lock(slots_[node].mutex);
-            holds = slots_[node].pair->receives_for(port);
+            // Another's loss may have taken it along.
+            holds = slots_[node].pair != nullptr && slots_[node].pair->receives_for(port);
         }
         if (!holds) continue;
         log_warning("node-{} does not finish a message to port {}, which is closed: dropped", node,
