@@ -59,7 +59,7 @@ struct Slot {
     std::atomic<uint32_t> epoch{0};         // of the pair; 0: not connected
     std::atomic<uint64_t> number{0};        // of the connection; 0: not connected
     std::atomic<bool> look{false};          // the fabric's thread shall progress it
-    std::map<uint32_t, std::byte*> mapped;  // guarded by mutex: by region, as of Pair::map()
+    std::map<uint32_t, std::byte*> mapped;  // guarded by mutex: by region, what Pair::map() gave
 
     // The fabric's thread only.
     uint32_t fenced = 0;  // lives up to this one never come back

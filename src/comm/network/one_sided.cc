@@ -98,13 +98,16 @@ Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
     Slot& slot = slots_[region.node];
     std::lock_guard lock(slot.mutex);
     if (slot.pair == nullptr || slot.epoch != region.epoch) return not_attached(region, slot.epoch);
-    if (!content->extra.empty() && !slot.mapped.contains(region.id)) {
-        if (std::byte* base = slot.pair->map(*content)) slot.mapped[region.id] = base;
-        log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
-                  slot.mapped.contains(region.id) ? "mapped" : "by messages");
+    if (!content->extra.empty()) {
+        const auto [place, fresh] = slot.mapped.try_emplace(region.id, nullptr);
+        if (fresh) {
+            place->second = slot.pair->map(*content);
+            log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
+                      place->second != nullptr ? "mapped" : "by messages");
+        }
+        region.mapped = place->second != nullptr;
     }
     region.connection = slot.number;
-    region.mapped = slot.mapped.contains(region.id);
     return region;
 }
 
@@ -126,7 +129,8 @@ Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
         std::lock_guard lock(slot.mutex);
         if (slot.pair == nullptr || slot.number != region.connection)
             return not_attached(region, slot.epoch);
-        if (const auto found = slot.mapped.find(region.id); found != slot.mapped.end()) {
+        const auto found = slot.mapped.find(region.id);
+        if (found != slot.mapped.end() && found->second != nullptr) {
             base = found->second;
             pair = slot.pair.get();
             pair->accesses.fetch_add(1);  // it stays until this is counted down

@@ -1,5 +1,10 @@
 // The UCX backend: a context for the process, and a UcxPair for each peer.
+#include <sys/mman.h>
+
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -10,6 +15,20 @@
 
 namespace aerie::comm {
 namespace {
+
+// Whether other processes can map the memory there.
+bool is_shared(const void* address) {
+    const auto wanted = reinterpret_cast<uintptr_t>(address);
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        uintptr_t begin = 0, end = 0;
+        char access[5] = {};
+        if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, access) == 3 &&
+            begin <= wanted && wanted < end)
+            return access[3] == 's';
+    }
+    return false;
+}
 
 class UcxNetwork final : public Network {
   public:
@@ -87,9 +106,17 @@ Result<Network::Memory> UcxNetwork::allocate(size_t bytes) {
     void* packed = nullptr;
     size_t packed_bytes = 0;
     ucs_status_t status = ucx_.ucp_mem_query(memory, &attributes);
-    if (status == UCS_OK) status = ucx_.ucp_rkey_pack(context_, memory, &packed, &packed_bytes);
-    if (status != UCS_OK) ucx_.ucp_mem_unmap(context_, memory);
+    // Where there is no room for a segment UCX takes memory that is nobody else's.
+    const bool shared = status == UCS_OK && is_shared(attributes.address);
+    if (shared) status = ucx_.ucp_rkey_pack(context_, memory, &packed, &packed_bytes);
+    if (!shared || status != UCS_OK) ucx_.ucp_mem_unmap(context_, memory);
     RETURN_IF_UCX_ERROR(ucx_, status, "the key of {} bytes of shared memory", bytes);
+    if (!shared)
+        return error("{} bytes of shared memory: the machine gives none, see kernel.shmmax, "
+                     "kernel.shmall and ipcs -lm",
+                     bytes);
+    // Heeded where the kernel's shmem_enabled is "advise".
+    madvise(attributes.address, bytes, MADV_HUGEPAGE);
     const auto address = reinterpret_cast<uint64_t>(attributes.address);
     Memory out{static_cast<std::byte*>(attributes.address),
                std::string(reinterpret_cast<const char*>(&address), sizeof(address))};
