@@ -166,6 +166,7 @@ void NetworkFabric::establish(int node, std::unique_ptr<Pair> pair, Connection c
     {
         std::lock_guard lock(slot.mutex);
         slot.pair = std::move(pair);
+        slot.look = false;  // a sender of the last connection may have left it set
         slot.number = next_number_++;
         slot.epoch = peer_epoch;
     }
