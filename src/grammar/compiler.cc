@@ -27,14 +27,16 @@ std::string key_of(const Grammar& grammar) {
 
 constexpr double kLeaveBehindSeconds = 1;
 constexpr size_t kMaxQueue = 1024;
-constexpr int kMaxGivenUp = 4;  // threads that are replaced while they run for nobody
+// Threads that are replaced while they run for nobody. A thread beyond them is missed until any one
+// of those is done, which then takes its place: no thread is lost for good.
+constexpr int kMaxGivenUp = 4;
 
 }  // namespace
 
 struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
     struct Job {
         Grammar grammar;
-        TimePoint deadline;
+        TimePoint deadline;  // of its turn to come; once it runs, of its end
         bool started = false;
         bool given_up = false;      // its thread goes on, for nobody
         std::vector<Done> waiting;  // empty: it was out of time
@@ -70,7 +72,7 @@ struct Compiler::Impl : std::enable_shared_from_this<Compiler::Impl> {
     std::unordered_map<std::string, std::list<Known>::iterator> places;
     size_t num_bytes = 0;
     int num_threads = 0;
-    int num_given_up = 0;  // threads whose job was
+    int num_given_up = 0;  // threads that run for nobody; the first kMaxGivenUp are replaced
     int num_calling = 0;   // of these, those that run a `done`
     bool stopping = false;
 };
@@ -103,6 +105,7 @@ void Compiler::Impl::keep(const std::string& key, const Outcome& outcome) {
 
 Outcome Compiler::Impl::read(const Grammar& grammar) {
     const TimePoint begin = Clock::now();
+    if (options.before_read) options.before_read(grammar);
     auto compiled = reader.read(grammar);
     Outcome outcome;
     outcome.seconds = seconds_since(begin);
@@ -151,6 +154,7 @@ void Compiler::Impl::work() {
         if (found == jobs.end()) continue;  // out of time
         const std::shared_ptr<Job> job = found->second;
         job->started = true;
+        job->deadline = after(options.limit_s);
         lock.unlock();
         const Outcome outcome = read(job->grammar);
         lock.lock();
@@ -162,10 +166,7 @@ void Compiler::Impl::work() {
         const std::vector<Done> waiting = std::move(job->waiting);
         if (stopping) break;
         call(lock, waiting, outcome);
-        if (given_up) {  // another thread has taken this one's place
-            --num_given_up;
-            break;
-        }
+        if (given_up && num_given_up-- <= kMaxGivenUp) break;  // another has taken its place
     }
     --num_threads;
     changed.notify_all();
@@ -179,7 +180,8 @@ std::vector<Done> Compiler::Impl::expire(Outcome& outcome) {
         outcome.busy = !started;
         outcome.error = started
                             ? fmt::format("it takes more than {} s to compile", options.limit_s)
-                            : fmt::format("it was not compiled within {} s: others came before it",
+                            : fmt::format("its turn to be compiled did not come within {} s: others "
+                                          "came before it",
                                           options.limit_s);
         std::vector<Done> waiting = std::move(job->second->waiting);
         // One that runs is known to be slow from now on; when it ends, how it ended is known.
@@ -271,7 +273,7 @@ Outcome Compiler::compile(const Grammar& grammar) {
     });
     constexpr double kSlackSeconds = 5;
     std::unique_lock lock(answer->mutex);
-    answer->changed.wait_until(lock, after(impl_->options.limit_s + kSlackSeconds),
+    answer->changed.wait_until(lock, after(2 * impl_->options.limit_s + kSlackSeconds),
                                [&] { return answer->outcome.has_value(); });
     if (answer->outcome) return *answer->outcome;
     return {.compiled = nullptr, .error = "the compiler of grammars does not answer", .busy = true};

@@ -33,10 +33,12 @@ struct Outcome {
 struct CompilerOptions {
     std::vector<int32_t> eos_ids;  // what ends an output where the grammar lets it end
     int num_threads = 2;
-    double limit_s = 10;  // of a compilation, with its time in the queue
+    double limit_s = 10;  // of a compilation; as long again may it wait for its turn
     size_t max_cache_bytes = 256 << 20;
     // Which grammars are right is all that is asked: the masks are left out, which take longest.
     bool only_check = false;
+    // Test hook: runs before each compilation, on its thread, as part of it.
+    std::function<void(const Grammar&)> before_read = nullptr;
 };
 
 // Any thread.
@@ -56,7 +58,7 @@ class Compiler {
     // Calls done once: at once where the outcome is known, else on a thread of the compiler, which
     // it must not hold up. Equal grammars are compiled once.
     void compile(const Grammar& grammar, std::function<void(const Outcome&)> done);
-    // Blocks, as long as a compilation may take.
+    // Blocks, as long as a compilation may wait and take.
     Outcome compile(const Grammar& grammar);
 
   private:

@@ -1,5 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <tuple>
 
 #include "grammar/testing/fixture.h"
@@ -141,6 +145,38 @@ TEST_F(GrammarTest, BehindTheReasoningItBegins) {
     EXPECT_EQ(refused(*made, "hm</think>x"), "hm</think>");
 }
 
+// Every token that may end the reasoning, from every point at which it may be: the mask allows what
+// the matcher accepts.
+TEST_F(GrammarTest, WhatEndsTheReasoningAndGoesOnObeysIt) {
+    const auto token = [](const std::string& text) {
+        const std::vector<int32_t> ids = demo_tokenizer().encode(text);
+        EXPECT_EQ(ids.size(), 1u) << text;
+        return ids.front();
+    };
+    int num_cleared = 0;
+    for (const char* before : {"so", "</", "</think", "<</think"}) {
+        std::vector<int32_t> ids;
+        for (const char c : std::string(before)) ids.push_back(token(std::string(1, c)));
+        const auto after = [&] {
+            auto made = matcher(Kind::kRegex, "[.a-z]+", true);
+            for (const int32_t id : ids) EXPECT_TRUE(made->accept(id).ok());
+            return made;
+        };
+        const auto made = after();
+        std::vector<uint32_t> mask(made->num_words()), again(made->num_words());
+        ASSERT_TRUE(made->fill_mask(mask).ok());
+        for (int32_t id = 0; id < demo_tokenizer().vocab_size(); ++id) {
+            const std::string bytes(demo_tokenizer().token_bytes(id));
+            if (id == eos() || bytes.find('>') == bytes.npos) continue;
+            EXPECT_EQ(after()->accept(id).ok(), allows(mask, id)) << before << " " << bytes;
+            num_cleared += !allows(mask, id);
+        }
+        ASSERT_TRUE(made->fill_mask(again).ok());
+        EXPECT_EQ(mask, again) << "filling it changes nothing";
+    }
+    EXPECT_GT(num_cleared, 0) << "no token of this vocabulary is a case";
+}
+
 TEST_F(GrammarTest, BehindTheEndOnlyTheEndIsAllowed) {
     auto made = matcher(Kind::kRegex, "a");
     EXPECT_EQ(refused(*made, "a"), "");
@@ -176,6 +212,100 @@ TEST_F(GrammarTest, WhatIsOutOfTimeIsAnError) {
               outcome.error.find("0 s") != std::string::npos);  // it may have been fast enough
 }
 
+// Holds up compilations until it is opened.
+class Gate {
+  public:
+    void pass() {
+        std::unique_lock lock(mutex_);
+        ++num_waiting_;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return num_let_ > 0 || open_; });
+        --num_let_;
+        --num_waiting_;
+        changed_.notify_all();
+    }
+    void let(int count) {
+        std::lock_guard lock(mutex_);
+        num_let_ += count;
+        changed_.notify_all();
+    }
+    void open() {
+        std::lock_guard lock(mutex_);
+        open_ = true;
+        changed_.notify_all();
+    }
+    bool wait_for(int num_waiting) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, std::chrono::seconds(20),
+                                 [&] { return num_waiting_ == num_waiting; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int num_waiting_ = 0, num_let_ = 0;
+    bool open_ = false;
+};
+
+// More compilations than are replaced never end, as it seems: they are given up one by one, then
+// nothing is compiled; as each ends, its thread serves again.
+TEST_F(GrammarTest, NoThreadIsLostForGood) {
+    const auto gate = std::make_shared<Gate>();  // shared with threads that may be left behind
+    constexpr int kNumSlow = 1 + 4 + 2;  // the thread, its replacements, and two that wait
+    Compiler slow(demo_tokenizer(), {.eos_ids = {eos()},
+                                     .num_threads = 1,
+                                     .limit_s = 0.4,
+                                     .before_read = [gate](const Grammar& grammar) {
+                                         if (grammar.text.starts_with("slow")) gate->pass();
+                                     }});
+    const auto quick = [&](int i) {
+        return slow.compile({Kind::kRegex, fmt::format("quick{}", i), false});
+    };
+    int num_quick = 0;
+    for (int i = 0; i < kNumSlow; ++i) {
+        const Outcome outcome = slow.compile({Kind::kRegex, fmt::format("slow{}", i), false});
+        const bool has_thread = i < 5;
+        EXPECT_EQ(outcome.compiled, nullptr);
+        EXPECT_EQ(outcome.busy, !has_thread) << i << outcome.error;
+        EXPECT_THAT(outcome.error, HasSubstr(has_thread ? "takes more than" : "its turn"));
+        const Outcome next = quick(num_quick++);
+        EXPECT_EQ(next.compiled != nullptr, i < 4) << i << next.error;
+        EXPECT_EQ(next.busy, i >= 4);
+    }
+    EXPECT_TRUE(gate->wait_for(5));
+    EXPECT_THAT(slow.find({Kind::kRegex, "slow0", false})->error, HasSubstr("takes more than"));
+    EXPECT_FALSE(slow.find({Kind::kRegex, "slow6", false})) << "it was never begun";
+    gate->let(1);  // one ends
+    EXPECT_TRUE(gate->wait_for(4));
+    EXPECT_NE(quick(num_quick++).compiled, nullptr);
+    gate->open();
+    EXPECT_TRUE(gate->wait_for(0));
+    for (int i = 0; i < 3; ++i) EXPECT_NE(quick(num_quick++).compiled, nullptr);
+    EXPECT_NE(slow.compile({Kind::kRegex, "slow6", false}).compiled, nullptr);
+}
+
+// A burst: what waits for its turn is not blamed for what runs before it.
+TEST_F(GrammarTest, TheLimitIsOfTheCompilationAlone) {
+    Compiler one(demo_tokenizer(), {.eos_ids = {eos()},
+                                    .num_threads = 1,
+                                    .limit_s = 2,
+                                    .before_read = [](const Grammar&) {
+                                        std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+                                    }});
+    std::mutex mutex;
+    std::vector<Outcome> outcomes;
+    for (const char* text : {"a", "b"}) {
+        one.compile({Kind::kRegex, text, false}, [&](const Outcome& outcome) {
+            std::lock_guard lock(mutex);
+            outcomes.push_back(outcome);
+        });
+    }
+    (void)one.compile({Kind::kRegex, "b", false});
+    std::lock_guard lock(mutex);
+    ASSERT_EQ(outcomes.size(), 2u);
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
 std::string repeated(const std::string& part, int times, const std::string& middle = "",
                      const std::string& end = "") {
     std::string text;
@@ -202,7 +332,7 @@ TEST_F(GrammarTest, WhatIsNoGrammarIsAnError) {
 
 // Texts that would make a parser recurse or expand without end.
 TEST_F(GrammarTest, HostileGrammarsAreErrorsAtOnce) {
-    const std::vector<std::tuple<Kind, std::string, std::string>> hostile = {
+    std::vector<std::tuple<Kind, std::string, std::string>> hostile = {
         {Kind::kJsonSchema, repeated(R"({"items":)", 5000, "{}", "}"), "deep"},
         {Kind::kJsonSchema, R"({"enum":[)" + repeated("1,", 100000) + "1]}", "at most"},
         {Kind::kJsonSchema, R"({"anyOf":[)" + repeated("{},", 3000) + "{}]}", "at most 2000"},
@@ -220,9 +350,31 @@ TEST_F(GrammarTest, HostileGrammarsAreErrorsAtOnce) {
         {Kind::kEbnf, "root ::= " + repeated("(", 5000, "\"a\"", ")"), "64 deep"},
         {Kind::kEbnf, std::string("root ::= \"a\"\0", 13), "NUL"},
     };
+    std::string many = R"({"type":"object","properties":{"x":{})";
+    for (int i = 0; i < 100; ++i) {
+        many += fmt::format(R"(,"p{}":{{"type":"string","pattern":"(ab|cd){{90}}"}})", i);
+    }
+    hostile.emplace_back(Kind::kJsonSchema, many + "}}", "come to more than 5000 parts");
+    std::string bounds = R"({"type":"object","properties":{"x":{})";
+    for (int i = 0; i < 200; ++i) {
+        bounds += fmt::format(R"(,"p{}":{{"type":"string","maxLength":9000}})", i);
+    }
+    hostile.emplace_back(Kind::kJsonSchema, bounds + "}}", "come to more than 5000 parts");
     for (const auto& [kind, text, why] : hostile) {
         EXPECT_THAT(error_of(kind, text), HasSubstr(why)) << text.substr(0, 60);
     }
+}
+
+// What is long, but of few parts.
+TEST_F(GrammarTest, NamesOfRulesAreOnePartEach) {
+    std::string text = "root ::= a-rule-with-a-long-name-0000\n";
+    for (int i = 0; i < 150; ++i) {
+        text += fmt::format("a-rule-with-a-long-name-{:04} ::= \"x\" | a-rule-with-a-long-name-{:04}\n",
+                            i, std::min(i + 1, 149));
+    }
+    text += "a-rule-with-a-long-name-of-the-end ::= \"y\"\n";
+    EXPECT_GT(text.size(), 8000u);
+    EXPECT_THAT(error_of(Kind::kEbnf, text), testing::Not(HasSubstr("parts")));
 }
 
 }  // namespace

@@ -10,15 +10,27 @@ namespace aerie::grammar {
 namespace {
 
 // A regular expression or EBNF, read only for its size: brackets, bars and bounds.
+Status check_parts(int64_t sum) {
+    if (sum <= kMaxParts) return {};
+    return error("it comes to more than {} parts, with its repetitions", kMaxParts);
+}
+
+bool is_name(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '_' || c == '-' || c == '.';
+}
+
 class PatternSize {
   public:
     PatternSize(std::string_view text, bool is_ebnf) : text_(text), is_ebnf_(is_ebnf) {}
 
-    Status check() {
+    // How many parts it comes to.
+    Result<int64_t> count() {
         while (at_ < text_.size()) RETURN_IF_ERROR(step());
         int64_t sum = 0;
         for (const Group& group : groups_) sum += group.sum;
-        return check_expanded(sum);
+        RETURN_IF_ERROR(check_parts(sum));
+        return sum;
     }
 
   private:
@@ -30,11 +42,6 @@ class PatternSize {
     void add_atom(int64_t count = 1) {
         groups_.back().last = count;
         groups_.back().sum += count;
-    }
-
-    Status check_expanded(int64_t sum) const {
-        if (sum <= kMaxExpanded) return {};
-        return error("its repetitions come to more than {} parts", kMaxExpanded);
     }
 
     Status step() {
@@ -65,7 +72,7 @@ class PatternSize {
             case '+':
                 ++at_;
                 add_atom(kLoopParts);
-                return check_expanded(groups_.back().sum);
+                return check_parts(groups_.back().sum);
             case '|':
                 ++at_;
                 if (++num_bars_ < kMaxAlternatives) return {};
@@ -74,6 +81,9 @@ class PatternSize {
                 break;
         }
         ++at_;
+        if (is_ebnf_ && is_name(c)) {
+            while (at_ < text_.size() && is_name(text_[at_])) ++at_;
+        }
         if (!is_ebnf_ || c > ' ') add_atom();
         return {};
     }
@@ -84,7 +94,7 @@ class PatternSize {
         while (at_ < text_.size() && text_[at_] != end) at_ += text_[at_] == '\\' ? 2 : 1;
         ++at_;
         add_atom(end == ']' ? 1 : static_cast<int64_t>(std::max<size_t>(at_ - begin, 3) - 2));
-        return check_expanded(groups_.back().sum);
+        return check_parts(groups_.back().sum);
     }
 
     Status close() {
@@ -93,7 +103,7 @@ class PatternSize {
         const int64_t sum = groups_.back().sum;
         groups_.pop_back();
         add_atom(sum);
-        return check_expanded(groups_.back().sum);
+        return check_parts(groups_.back().sum);
     }
 
     Status repeat() {
@@ -110,7 +120,7 @@ class PatternSize {
         Group& group = groups_.back();
         group.sum += group.last * std::max<int64_t>(most - 1, 0);
         group.last *= std::max<int64_t>(most, 1);
-        return check_expanded(group.sum);
+        return check_parts(group.sum);
     }
 
     const std::string_view text_;
@@ -120,16 +130,16 @@ class PatternSize {
     int num_bars_ = 0;
 };
 
-Status check_pattern(std::string_view what, std::string_view text, bool is_ebnf) {
+// How many parts it comes to.
+Result<int64_t> check_pattern(std::string_view what, std::string_view text, bool is_ebnf) {
     const size_t most = is_ebnf ? kMaxBytes : kMaxPatternBytes;
     if (text.size() > most) {
         return error("{} has {} bytes, at most {} may be", what, text.size(), most);
     }
     if (text.find('\0') != text.npos) return error("{} holds a NUL", what);
-    if (Status checked = PatternSize(text, is_ebnf).check(); !checked) {
-        return error("{}: {}", what, checked.message());
-    }
-    return {};
+    auto parts = PatternSize(text, is_ebnf).count();
+    if (!parts) return error("{}: {}", what, parts.message());
+    return parts;
 }
 
 class JsonSize {
@@ -162,23 +172,36 @@ class JsonSize {
     }
 
   private:
-    static Status check_string(std::string_view key, const std::string& text) {
+    Status check_string(std::string_view key, const std::string& text) {
         if (text.find('\0') != text.npos) return error("a string of it holds a NUL");
-        if (key == "pattern") return check_pattern("a pattern of it", text, false);
-        if (key == "grammar") return check_pattern("a grammar of it", text, true);
-        return {};
+        const bool is_ebnf = key == "grammar";
+        if (!is_ebnf && key != "pattern") return {};
+        auto parts = check_pattern(is_ebnf ? "a grammar of it" : "a pattern of it", text, is_ebnf);
+        return parts ? add_parts(*parts) : Status(parts.error());
+    }
+
+    Status add_parts(int64_t count) {
+        num_parts_ += count;
+        if (num_parts_ <= kMaxParts) return {};
+        return error("its patterns and bounds come to more than {} parts", kMaxParts);
     }
 
     // Of min…, max…: numbers of things. Those of values are bounds of another kind.
-    static Status check_number(std::string_view key, const Json& value) {
+    Status check_number(std::string_view key, const Json& value) {
         const bool counts = key.ends_with("Length") || key.ends_with("Items") ||
                             key.ends_with("Properties") || key.ends_with("Contains") ||
                             key == "min" || key == "max" || key.starts_with("max_");
-        if (!counts || value.as_double() <= static_cast<double>(kMaxRepeat)) return {};
-        return error("\"{}\" is {}, at most {} may be", key, value.dump(), kMaxRepeat);
+        if (!counts) return {};
+        const double bound = value.as_double();
+        if (bound > static_cast<double>(kMaxRepeat)) {
+            return error("\"{}\" is {}, at most {} may be", key, value.dump(), kMaxRepeat);
+        }
+        return add_parts(static_cast<int64_t>(
+            std::clamp(bound, 0.0, static_cast<double>(kMostOfBound))));
     }
 
     int num_nodes_ = 0, num_references_ = 0, num_patterns_ = 0;
+    int64_t num_parts_ = 0;
 };
 
 Status check_json(const std::string& text) {
@@ -196,9 +219,10 @@ Status check_limits(const Grammar& grammar) {
     }
     switch (grammar.kind) {
         case Grammar::Kind::kRegex:
-            return check_pattern("it", text, false);
-        case Grammar::Kind::kEbnf:
-            return check_pattern("it", text, true);
+        case Grammar::Kind::kEbnf: {
+            auto parts = check_pattern("it", text, grammar.kind == Grammar::Kind::kEbnf);
+            return parts ? Status() : Status(parts.error());
+        }
         default:
             return check_json(text);
     }

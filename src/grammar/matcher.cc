@@ -15,8 +15,6 @@
 namespace aerie::grammar {
 namespace {
 
-constexpr std::string_view kReasoningEnd = "</think>";
-
 // What `run` returns, or what it threw as an error.
 template <typename Run>
 auto guarded(Run run) -> decltype(run()) {
@@ -40,12 +38,13 @@ struct Matcher::Impl {
         const auto& ids = vocabulary().eos_ids();
         return std::find(ids.begin(), ids.end(), token) != ids.end();
     }
+    static void set(std::span<uint32_t> mask, int32_t id, bool allowed) {
+        const uint32_t bit = uint32_t{1} << (id % 32);
+        uint32_t& word = mask[static_cast<size_t>(id / 32)];
+        word = allowed ? word | bit : word & ~bit;
+    }
     void set_ends(std::span<uint32_t> mask, bool allowed) const {
-        for (const int32_t id : vocabulary().eos_ids()) {
-            const uint32_t bit = uint32_t{1} << (id % 32);
-            uint32_t& word = mask[static_cast<size_t>(id / 32)];
-            word = allowed ? word | bit : word & ~bit;
-        }
+        for (const int32_t id : vocabulary().eos_ids()) set(mask, id, allowed);
     }
 
     const std::shared_ptr<const Compiled> compiled;  // shared with the cache
@@ -102,14 +101,38 @@ Status Matcher::accept(int32_t token) {
     return accepted;
 }
 
+// All but the ends, and but those that end the reasoning with what the grammar does not begin with.
+void Matcher::fill_reasoning(std::span<uint32_t> mask) {
+    std::fill(mask.begin(), mask.end(), ~uint32_t{0});
+    impl_->set_ends(mask, false);
+    const auto clear_refused = [&](size_t num_before) {
+        for (const int32_t id : impl_->vocabulary().ending_reasoning(num_before)) {
+            const std::string seen =
+                impl_->tail + std::string(impl_->vocabulary().bytes(id));
+            const size_t rest = seen.find(kReasoningEnd) + kReasoningEnd.size();
+            const bool allowed = impl_->matcher.AcceptString(seen.substr(rest));
+            if (allowed) impl_->matcher.Rollback(1);
+            Impl::set(mask, id, allowed);
+        }
+    };
+    clear_refused(0);
+    for (size_t num_before = 1; num_before < kReasoningEnd.size(); ++num_before) {
+        if (impl_->tail.ends_with(kReasoningEnd.substr(0, num_before))) clear_refused(num_before);
+    }
+}
+
 Status Matcher::fill_mask(std::span<uint32_t> mask) {
     CHECK_EQ(mask.size(), num_words());
-    if (impl_->in_reasoning || is_terminated()) {
-        std::fill(mask.begin(), mask.end(), is_terminated() ? 0 : ~uint32_t{0});
-        impl_->set_ends(mask, is_terminated());
+    if (is_terminated()) {
+        std::fill(mask.begin(), mask.end(), 0);
+        impl_->set_ends(mask, true);
         return {};
     }
     return guarded([&]() -> Status {
+        if (impl_->in_reasoning) {
+            fill_reasoning(mask);
+            return {};
+        }
         auto size = static_cast<int64_t>(mask.size());
         DLTensor tensor{};
         tensor.data = mask.data();

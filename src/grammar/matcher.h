@@ -15,7 +15,7 @@ namespace aerie::grammar {
 //
 // Where the grammar begins after the reasoning (`after_reasoning`), all tokens but those that end
 // an output are allowed up to the one that holds the end of the first </think>; what stands behind
-// it in that token must obey the grammar already.
+// it in that token must obey the grammar already, so tokens with anything else there are not allowed.
 //
 // A grammar that is fulfilled allows the end tokens beside what may continue it, and nothing else
 // where nothing may. After an end token only end tokens are allowed.
@@ -39,6 +39,7 @@ class Matcher {
     struct Impl;
     explicit Matcher(std::unique_ptr<Impl> impl);
     Status accept_reasoning(int32_t token);
+    void fill_reasoning(std::span<uint32_t> mask);
 
     std::unique_ptr<Impl> impl_;
 };

@@ -35,9 +35,8 @@ class ToolCalls : public testing::TestWithParam<ToolFormat> {
         }
         return text + "<｜tool▁calls▁end｜>";
     }
-    bool takes(const std::string& text, bool one_call) const {
+    bool takes(const std::string& text, bool one_call, const Json& list = tools()) const {
         Compiler compiler(demo_tokenizer(), {.eos_ids = {*demo_tokenizer().eos_id()}});
-        const Json list = tools();
         const Outcome outcome = compiler.compile(
             {Grammar::Kind::kToolCalls,
              parse::tool_call_grammar(GetParam(), list.as_array(), one_call), false});
@@ -69,6 +68,25 @@ TEST_P(ToolCalls, AreWhatTheParserReads) {
     ASSERT_EQ(events.size(), 4u);
     EXPECT_EQ(events[0].text + events[1].text, R"(weather{"city": "北京"})");
     EXPECT_EQ(events[2].text + events[3].text, "now{}");
+}
+
+// An object, whatever the schema's type.
+TEST_P(ToolCalls, HaveAnObjectAsArguments) {
+    for (const char* parameters :
+         {R"({"type":"string"})", R"({"type":["object","null"]})", R"({"enum":[1,{"a":1}]})",
+          R"({"const":{"a":1}})", R"({"type":"null","properties":{"a":{"type":"integer"}}})"}) {
+        auto list = Json::parse(
+            fmt::format(R"([{{"function":{{"name":"f","parameters":{}}}}}])", parameters));
+        ASSERT_TRUE(list.ok());
+        EXPECT_TRUE(parse::may_be_arguments(list->as_array()[0]["function"]["parameters"])) << parameters;
+        EXPECT_TRUE(takes(all({call(GetParam(), "f", R"({"a":1})")}), true, *list)) << parameters;
+        for (const char* other : {"1", "null", "\"a\"", "[]"}) {
+            EXPECT_FALSE(takes(all({call(GetParam(), "f", other)}), true, *list))
+                << parameters << " " << other;
+        }
+    }
+    for (const char* none : {R"({"enum":[1]})", R"({"enum":[]})", R"({"enum":1})", R"({"const":1})"})
+        EXPECT_FALSE(parse::may_be_arguments(*Json::parse(none))) << none;
 }
 INSTANTIATE_TEST_SUITE_P(Formats, ToolCalls,
                          testing::Values(ToolFormat::kDeepSeekV3, ToolFormat::kDeepSeekV31));

@@ -29,7 +29,21 @@ std::vector<int32_t> existing(std::vector<int32_t> ids, int32_t vocab_size) {
 
 Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::vector<int32_t> eos_ids, Markers markers)
     : eos_ids_(existing(std::move(eos_ids), tokenizer.vocab_size())),
-      info_(tokenizer_info(tokenizer, eos_ids_, markers)) {}
+      info_(tokenizer_info(tokenizer, eos_ids_, markers)) {
+    for (int32_t id = 0; id < size(); ++id) {
+        const std::string_view bytes = this->bytes(id);
+        const size_t whole = bytes.find(kReasoningEnd);
+        if (whole != bytes.npos && whole + kReasoningEnd.size() < bytes.size()) {
+            ending_reasoning_[0].push_back(id);
+        }
+        for (size_t num_before = 1; num_before < kReasoningEnd.size(); ++num_before) {
+            const std::string_view left = kReasoningEnd.substr(num_before);
+            if (bytes.starts_with(left) && bytes.size() > left.size()) {
+                ending_reasoning_[num_before].push_back(id);
+            }
+        }
+    }
+}
 
 std::string_view Vocabulary::bytes(int32_t id) const {
     if (id < 0 || id >= size()) return {};

@@ -3,6 +3,7 @@
 
 #include <xgrammar/tokenizer_info.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ enum class Markers {
     kAreTokens,  // by their ids alone: no text of a grammar, no string of a JSON value holds one
 };
 
+inline constexpr std::string_view kReasoningEnd = "</think>";
+
 class Vocabulary {
   public:
     Vocabulary(const Tokenizer& tokenizer, std::vector<int32_t> eos_ids, Markers markers);
@@ -28,10 +31,16 @@ class Vocabulary {
     int size() const { return info_.GetVocabSize(); }
     // What the token adds to the text; empty for special ones.
     std::string_view bytes(int32_t id) const;
+    // The tokens that complete kReasoningEnd, of which `num_before` bytes stand already, and go on
+    // behind it. num_before: 0 … its size - 1; 0: they hold all of it, anywhere.
+    const std::vector<int32_t>& ending_reasoning(size_t num_before) const {
+        return ending_reasoning_[num_before];
+    }
 
   private:
     const std::vector<int32_t> eos_ids_;
     const xgrammar::TokenizerInfo info_;
+    std::array<std::vector<int32_t>, kReasoningEnd.size()> ending_reasoning_;
 };
 
 }  // namespace aerie::grammar

@@ -15,14 +15,26 @@ Json sequence(Json elements) {
     return Json::object().set("type", "sequence").set("elements", std::move(elements));
 }
 
-// Arguments are an object, whether the schema says so or not.
+Json objects_of(const Json& values) {
+    Json objects = Json::array();
+    if (!values.is_array()) return objects;
+    for (const Json& value : values.as_array()) {
+        if (value.is_object()) objects.push_back(value);
+    }
+    return objects;
+}
+
+// Arguments are an object, whatever type the schema has or leaves out. What it refers to or is put
+// together of (anyOf, …) is taken at its word.
 Json object_schema(const Json& schema) {
     if (!schema.is_object()) return Json::object().set("type", "object");
-    for (const char* key : {"type", "$ref", "anyOf", "oneOf", "allOf", "const", "enum"}) {
-        if (schema.find(key)) return schema;
+    Json only_objects = schema;
+    if (const Json* values = schema.find("enum")) only_objects.set("enum", objects_of(*values));
+    const bool has_type = schema.find("type") != nullptr;
+    for (const char* key : {"$ref", "anyOf", "oneOf", "allOf"}) {
+        if (!has_type && schema.find(key)) return only_objects;
     }
-    Json with_type = schema;
-    return with_type.set("type", "object");
+    return only_objects.set("type", "object");
 }
 
 Json call_of(ToolFormat format, const Json& function) {
@@ -42,6 +54,13 @@ Json call_of(ToolFormat format, const Json& function) {
 }
 
 }  // namespace
+
+bool may_be_arguments(const Json& schema) {
+    if (!schema.is_object()) return true;
+    if (const Json* value = schema.find("const"); value && !value->is_object()) return false;
+    const Json* values = schema.find("enum");
+    return values == nullptr || !objects_of(*values).as_array().empty();
+}
 
 std::string tool_call_grammar(ToolFormat format, std::span<const Json> tools, bool one_call) {
     Json calls = Json::array();

@@ -316,6 +316,12 @@ TEST(GoodRequests, AToolChoiceThatMakesTheModelCallIsAGrammar) {
         ASSERT_TRUE(error) << bad;
         EXPECT_EQ(error->param, "tool_choice");
     }
+    api::Call call;
+    auto body = Json::parse(kChatStart + R"("tools":[{"type":"function","function":{"name":"f",
+        "parameters":{"enum":[1]}}}],"tool_choice":"required"})");
+    const auto error = parse_chat(*body, defaults, call);
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->message, testing::HasSubstr("\"f\", whose parameters allow no object"));
 }
 
 TEST(GoodRequests, AreReadIntoTheCall) {

@@ -89,7 +89,15 @@ MaybeError require_call(const Choice& choice, const Json& tools, parse::ToolForm
     Json allowed = Json::array();
     for (const Json& tool : tools.as_array()) {
         const bool is_named = tool["function"]["name"] == Json(choice.name);
-        if (choice.kind == Choice::kRequired || is_named) allowed.push_back(tool);
+        if (choice.kind != Choice::kRequired && !is_named) continue;
+        if (!parse::may_be_arguments(tool["function"]["parameters"])) {
+            return ApiError{.message = fmt::format("tool_choice asks for a call of \"{}\", whose "
+                                                   "parameters allow no object: const and enum must "
+                                                   "hold one",
+                                                   tool["function"]["name"].as_string()),
+                            .param = "tool_choice"};
+        }
+        allowed.push_back(tool);
     }
     if (allowed.as_array().empty()) {
         return ApiError{.message = fmt::format("tool_choice must name one of tools, got \"{}\"",
