@@ -1,8 +1,9 @@
 #include "engine/constraints.h"
 
+#include <algorithm>
+#include <ctime>
 #include <utility>
 
-#include "base/clock.h"
 
 namespace aerie::engine {
 namespace {
@@ -13,6 +14,29 @@ bool has_grammar(const SamplingParams& sampling) {
 
 std::string in_words(const grammar::Outcome& outcome) {
     return outcome.error.empty() ? std::string() : "the grammar is refused: " + outcome.error;
+}
+
+double processor_seconds() {  // of this thread: waiting for a core is not the grammar's fault
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs what a matcher does for a sequence, and charges `seconds_left` with it.
+template <typename Run>
+Status within(double& seconds_left, Run run) {
+    const double begin = processor_seconds();
+    RETURN_IF_ERROR(run());
+    seconds_left -= processor_seconds() - begin;
+    if (seconds_left > 0) return {};
+    return error("the grammar takes too long: more than {} s at once or {} s per token. Ambiguous "
+                 "rules (a rule that begins and ends with itself) are a common reason",
+                 kMaxGrammarSeconds, kGrammarSecondsPerToken);
+}
+
+Status accept_within(double& seconds_left, grammar::Matcher& matcher, int32_t token) {
+    seconds_left = std::min(seconds_left + kGrammarSecondsPerToken, kMaxGrammarSeconds);
+    return within(seconds_left, [&] { return matcher.accept(token); });
 }
 
 }  // namespace
@@ -60,6 +84,7 @@ bool Constraints::hold(const Request& request) {
     if (!has_grammar(request.sampling)) return false;
     if (compiler_ == nullptr) {
         held_[request.id] = request;
+        update_gauge();
         mailbox_->put(request.id, {.compiled = nullptr, .error = "this replica has no compiler"});
         return true;
     }
@@ -69,7 +94,7 @@ bool Constraints::hold(const Request& request) {
         return false;
     }
     held_[request.id] = request;
-    metrics_.num_grammar_queue_reqs.set(static_cast<double>(held_.size()));
+    update_gauge();
     compiler_->compile(request.sampling.grammar,
                        [mailbox = mailbox_, id = request.id](const grammar::Outcome& outcome) {
                            mailbox->put(id, outcome);
@@ -87,13 +112,17 @@ std::vector<Constraints::Ready> Constraints::take_ready() {
         ready.push_back({std::move(held->second), in_words(outcome)});
         held_.erase(held);
     }
-    if (!ready.empty()) metrics_.num_grammar_queue_reqs.set(static_cast<double>(held_.size()));
+    if (!ready.empty()) update_gauge();
     return ready;
 }
 
 void Constraints::forget(RequestId id) {
     states_.erase(id);
-    held_.erase(id);
+    if (held_.erase(id) > 0) update_gauge();
+}
+
+void Constraints::update_gauge() {
+    metrics_.num_grammar_queue_reqs.set(static_cast<double>(held_.size()));
 }
 
 void Constraints::forget_if(const std::function<bool(RequestId)>& ended) {
@@ -155,7 +184,10 @@ void Constraints::fill_jobs() {
 void Constraints::fill(State& state, const schedule::Sequence& sequence) {
     if (state.filled) return;
     Status filled = prepare(state, sequence);
-    if (filled) filled = state.matcher->fill_mask(state.mask);
+    if (filled) {
+        filled =
+            within(state.seconds_left, [&] { return state.matcher->fill_mask(state.mask); });
+    }
     state.error = filled ? std::string() : filled.message();
     state.filled = true;
 }
@@ -177,7 +209,7 @@ Status Constraints::prepare(State& state, const schedule::Sequence& sequence) {
     state.mask.resize(state.matcher->num_words());
     state.num_tokens = 0;
     for (const int32_t token : std::span(sequence.tokens).subspan(sequence.num_prompt)) {
-        RETURN_IF_ERROR(state.matcher->accept(token));
+        RETURN_IF_ERROR(accept_within(state.seconds_left, *state.matcher, token));
         ++state.num_tokens;
     }
     return {};
@@ -194,7 +226,7 @@ Result<std::span<const uint32_t>> Constraints::mask_for(const schedule::Sequence
 Status Constraints::accept(const schedule::Sequence& sequence, int32_t token) {
     if (!has_grammar(sequence.sampling)) return {};
     State& state = states_[sequence.id];
-    RETURN_IF_ERROR(state.matcher->accept(token));
+    RETURN_IF_ERROR(accept_within(state.seconds_left, *state.matcher, token));
     ++state.num_tokens;
     state.filled = false;
     return {};

@@ -25,6 +25,11 @@
 
 namespace aerie::engine {
 
+// Processor time that a sequence's grammar may take: so much at once, and so much more with each
+// token. An ambiguous grammar takes longer with each token, and others wait for it.
+constexpr double kMaxGrammarSeconds = 0.5;
+constexpr double kGrammarSecondsPerToken = 0.01;
+
 class Constraints {
   public:
     // `compiler` must outlive it; null: requests with a grammar are told that there is none. `news`
@@ -55,7 +60,8 @@ class Constraints {
     // For the next token of a sequence: bit i mod 32 of word i / 32 is token i's; empty: all are
     // allowed. Valid until accept(). The error is the client's.
     Result<std::span<const uint32_t>> mask_for(const schedule::Sequence& sequence);
-    // The sequence has gained this token, which mask_for() allowed; before the next mask_for().
+    // The sequence has gained this token, which mask_for() allowed; before the next mask_for(). The
+    // error is the client's.
     Status accept(const schedule::Sequence& sequence, int32_t token);
 
   private:
@@ -63,6 +69,7 @@ class Constraints {
         std::shared_ptr<const grammar::Compiled> compiled;  // shared with the compiler's cache
         std::unique_ptr<grammar::Matcher> matcher = nullptr;
         int num_tokens = 0;  // of the output, that the matcher has accepted
+        double seconds_left = kMaxGrammarSeconds;
         std::vector<uint32_t> mask = {};
         bool filled = false;     // mask is that of the next token
         std::string error = {};  // why there is none; empty: there is
@@ -73,6 +80,7 @@ class Constraints {
     };
     struct Mailbox;
 
+    void update_gauge();
     void fill(State& state, const schedule::Sequence& sequence);
     Status prepare(State& state, const schedule::Sequence& sequence);
     void fill_jobs();

@@ -86,7 +86,8 @@ void Leader::receive() {
 void Leader::receive_compiled() {
     for (const Constraints::Ready& ready : constraints_.take_ready()) {
         handoff_->add(ready.request);
-        if (!ready.error.empty()) handoff_->fail(ready.request.id, ready.error);
+        const bool is_there = scheduler_.find(ready.request.id) != nullptr;  // else it is told why
+        if (!ready.error.empty() && is_there) handoff_->fail(ready.request.id, ready.error);
     }
 }
 
