@@ -4,22 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-#include <thread>
-
 #include "base/fault.h"
 #include "golden.h"
 #include "in_process_cluster.h"
+#include "pressure.h"
 
 namespace aerie::cluster_tests {
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kNumSampled = 20;
-constexpr int kNumPressed = 60;
 #else
 constexpr int kNumSampled = 200;
-constexpr int kNumPressed = 400;
 #endif
 
 // The goldens, sampled requests with every rule that looks at single tokens, and at last a long one.
@@ -204,30 +200,7 @@ TEST_P(MtpTransferPressure, PoolsForSixBearCancelsAndRetractions) {
     Cluster cluster(spec_of({.name = "pressed", .steps = 3, .separated = true,
                              .more = R"(, "max_total_tokens": 800, "chunked_prefill_size": 32)",
                              .mode = GetParam()}));
-    std::atomic<int> next{0}, num_right{0}, num_cancelled{0};
-    std::vector<std::thread> clients;
-    for (int c = 0; c < 32; ++c) {
-        clients.emplace_back([&, c] {
-            std::mt19937 random(c);
-            while (next++ < kNumPressed) {
-                const size_t kind = random() % kinds.size();
-                const RequestId id = cluster.start(kinds[kind]);
-                if (random() % 4 == 0) {
-                    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
-                    cluster.abort(id);
-                    ++num_cancelled;
-                    continue;
-                }
-                const Outcome outcome = cluster.wait(id);
-                EXPECT_EQ(outcome.tokens, answers[kind].tokens) << outcome.error;
-                num_right += outcome.tokens == answers[kind].tokens;
-            }
-        });
-    }
-    for (auto& client : clients) client.join();
-    EXPECT_EQ(num_right + num_cancelled, kNumPressed);
-    cluster.expect_idle();
-    EXPECT_TRUE(cluster.flush_cache());
+    press(cluster, kinds, answers);
 }
 INSTANTIATE_TEST_SUITE_P(Mode, MtpTransferPressure, testing::Values("active", "active_passive"),
                          [](const auto& info) { return std::string(info.param); });

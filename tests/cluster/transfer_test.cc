@@ -3,22 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-#include <thread>
-
 #include "base/fault.h"
 #include "golden.h"
 #include "in_process_cluster.h"
+#include "pressure.h"
 
 namespace aerie::cluster_tests {
 namespace {
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kNumRequests = 100;
-#else
-constexpr int kNumRequests = 1000;
-#endif
-constexpr int kAtOnce = 32;
 
 ClusterSpec spec(const std::string& mode, const std::string& settings, const std::string& ae = "") {
     return {.toml = three_nodes("", "float32"),
@@ -194,31 +185,7 @@ TEST_P(TransferPressure, PoolsForSixBearAThousandRequestsAndCancels) {
         answers = roomy.run(kinds);
     }
     Cluster cluster(spec(GetParam(), R"({"page_size": 16, "max_total_tokens": 480, "chunked_prefill_size": 32})"));
-    std::atomic<int> next{0}, num_right{0}, num_cancelled{0};
-    std::vector<std::thread> clients;
-    for (int c = 0; c < kAtOnce; ++c) {
-        clients.emplace_back([&, c] {
-            std::mt19937 random(c);
-            while (next++ < kNumRequests) {
-                const size_t kind = random() % kinds.size();
-                const RequestId id = cluster.start(kinds[kind]);
-                if (random() % 4 == 0) {
-                    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
-                    cluster.abort(id);
-                    ++num_cancelled;
-                    continue;
-                }
-                const Outcome outcome = cluster.wait(id);
-                EXPECT_EQ(outcome.tokens, answers[kind].tokens) << outcome.error;
-                num_right += outcome.tokens == answers[kind].tokens;
-            }
-        });
-    }
-    for (auto& client : clients) client.join();
-    EXPECT_EQ(num_right + num_cancelled, kNumRequests);
-    EXPECT_GT(num_cancelled, kNumRequests / 10);
-    cluster.expect_idle();
-    EXPECT_TRUE(cluster.flush_cache());
+    press(cluster, kinds, answers);
 }
 INSTANTIATE_TEST_SUITE_P(Mode, TransferPressure, testing::Values("active", "passive", "active_passive"),
                          [](const auto& info) { return std::string(info.param); });
