@@ -20,8 +20,8 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
-add_compile_options(-Wall -Wextra -Wno-maybe-uninitialized -Werror=return-type
-                    -fno-math-errno -ffp-contract=off
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wno-maybe-uninitialized;\
+-Werror=return-type;-fno-math-errno;-ffp-contract=off>"
                     $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 # -Wno-maybe-uninitialized: g++ 12 is wrong about moved-from variants.
 # -ffp-contract=off: a fused multiply-add is written where it is meant, so that results do not

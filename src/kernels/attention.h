@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "tensor/stream.h"
@@ -38,6 +39,33 @@ struct MlaSequence {
     const int32_t* blocks = nullptr;
 };
 
+// What the attention of all layers of a step has in common, on the card: where each row's KV lies, and
+// how the work is divided. On a CPU there is nothing to prepare.
+class MlaStep {
+  public:
+    struct Limits {
+        int64_t max_rows = 0;    // of a step
+        int64_t max_blocks = 0;  // entries of all block tables of a step together
+    };
+    struct Shape {
+        int heads = 1;
+        int page_size = 64;
+        int latent_dim = 512;
+        int rope_dim = 64;
+    };
+    MlaStep(const Limits& limits, const Shape& shape);
+    ~MlaStep();
+    // Reads the sequences, which are the host's with their blocks, and sends to the card what its
+    // kernels need; the sequences may go when it returns. cp_size is 1.
+    void prepare(Stream& stream, std::span<const MlaSequence> sequences);
+
+    struct Impl;
+    Impl& impl() const { return *impl_; }
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
 struct MlaArgs {
     // [rows, heads · key_dim] compute type. key_dim: absorbed, latent_dim + rope_dim; expanded,
     // expand_k's n + rope_dim.
@@ -50,7 +78,8 @@ struct MlaArgs {
     int cp_rank = 0;
     int cp_size = 1;
     float scale = 1.0f;
-    std::span<const MlaSequence> sequences;
+    std::span<const MlaSequence> sequences;  // on the card: those that `step` was prepared with
+    const MlaStep* step = nullptr;           // the card's
     // Both null: absorbed. Else [heads] weights [any, latent_dim], of which key_dim and expand_v's
     // n must be multiples of 32.
     const LinearWeight* expand_k = nullptr;

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "tensor/buffer.h"
+#include "tensor/device.h"
 #include "tensor/stream.h"
 #include "tensor/view.h"
 
@@ -49,9 +50,15 @@ class LinearWeight {
     DType storage() const { return storage_; }  // compute, or kF8E4M3
     size_t num_bytes() const { return data_.size() + scales_.size(); }
     bool empty() const { return n_ == 0; }
+    Device device() const { return data_.device(); }
+    // On the card: [N, K] of storage's type, row-major, and, of FP8, [ceil(N/128), ceil(K/128)]
+    // scales. On the CPU the layout is that of the instruction sets.
+    const std::byte* data() const { return data_.as<std::byte>(); }
+    const float* scales() const { return scales_.as<float>(); }
 
   private:
-    friend struct LinearPacking;  // cpu/packing.h: the layout
+    friend struct LinearPacking;      // cpu/packing.h: the layout
+    friend struct CardLinearPacking;  // cuda/packing.cc
     int64_t n_ = 0;
     int64_t k_ = 0;
     DType compute_ = DType::kBF16;
@@ -69,10 +76,14 @@ class LinearWeight {
 
 // Packs the sources one below the other along N (gate above up, q_a above kv_a). All have one K, or
 // it is a CHECK. keep_fp8 keeps FP8 in memory where every source is FP8 and no pair of K indices
-// (2i, 2i+1) lies in two scale blocks, and is ignored otherwise.
-LinearWeight pack_linear(std::span<const LinearSource> sources, DType compute, bool keep_fp8);
-inline LinearWeight pack_linear(const LinearSource& source, DType compute, bool keep_fp8) {
-    return pack_linear(std::span(&source, 1), compute, keep_fp8);
+// (2i, 2i+1) lies in two scale blocks (on the card: and every source begins, in itself and in the
+// stack, where a scale block does and is not transposed), and is ignored otherwise. On the card
+// compute is bfloat16. Any thread.
+LinearWeight pack_linear(std::span<const LinearSource> sources, DType compute, bool keep_fp8,
+                         Device device = Device::kCpu);
+inline LinearWeight pack_linear(const LinearSource& source, DType compute, bool keep_fp8,
+                                Device device = Device::kCpu) {
+    return pack_linear(std::span(&source, 1), compute, keep_fp8, device);
 }
 
 struct LinearTask {

@@ -35,7 +35,7 @@ double yarn_mscale(double factor, double mscale);
 // one. Any thread.
 class RopeTable {
   public:
-    RopeTable(const RopeParams& params, int64_t max_position);
+    RopeTable(const RopeParams& params, int64_t max_position, Device device = Device::kCpu);
 
     int dim() const { return dim_; }
     int64_t max_position() const { return max_position_; }
@@ -45,6 +45,8 @@ class RopeTable {
         if (!ready_[position / kFill].load(std::memory_order_acquire)) fill(position / kFill);
         return table_.as<float>() + position * dim_;
     }
+    // The same of all positions, [max_position, dim] on the card; made for it.
+    const float* on_card() const { return card_table_.as<float>(); }
 
   private:
     static constexpr int64_t kFill = 256;  // positions that are computed together
@@ -57,6 +59,7 @@ class RopeTable {
     mutable std::mutex filling_;
     std::unique_ptr<std::atomic<bool>[]> ready_;
     Buffer table_;
+    Buffer card_table_;  // empty on a CPU
 };
 
 // Rotates, in each row of x [rows, num_heads · head_stride], the dim values that begin at

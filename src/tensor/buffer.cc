@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/card.h"
 
 namespace aerie {
 namespace {
@@ -19,8 +20,12 @@ size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
 
-Buffer::Buffer(size_t num_bytes) : size_(num_bytes) {
+Buffer::Buffer(size_t num_bytes, Device device) : size_(num_bytes), device_(device) {
     if (num_bytes == 0) return;
+    if (device == Device::kCuda) {
+        data_ = card::allocate(num_bytes);
+        return;
+    }
     if (num_bytes >= kMapFrom) {
         data_ = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -36,7 +41,9 @@ Buffer::Buffer(size_t num_bytes) : size_(num_bytes) {
 
 void Buffer::reset() {
     if (data_ == nullptr) return;
-    if (size_ >= kMapFrom)
+    if (device_ == Device::kCuda)
+        card::release(data_);
+    else if (size_ >= kMapFrom)
         munmap(data_, size_);
     else
         std::free(data_);
@@ -47,12 +54,14 @@ void Buffer::reset() {
 void Buffer::swap(Buffer& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(device_, other.device_);
 }
 
 void* Scratch::reserve(size_t num_bytes) {
     if (buffer_.size() < num_bytes) {
         buffer_.reset();
-        buffer_ = Buffer(num_bytes + num_bytes / 2);
+        // The card's memory is planned, so nothing is taken in advance there.
+        buffer_ = Buffer(device_ == Device::kCuda ? num_bytes : num_bytes + num_bytes / 2, device_);
     }
     return buffer_.data();
 }

@@ -1,15 +1,18 @@
-// Buffer: owns bytes of host memory, aligned to 64. Large ones are mapped: pages that were never
-// written cost nothing and read as zero. Move-only; freed by the destructor on any thread.
+// Buffer: owns bytes of host memory, aligned to 64, or of the card's. Large ones of the host are
+// mapped: pages that were never written cost nothing and read as zero. Move-only; freed by the
+// destructor on any thread.
 #pragma once
 
 #include <cstddef>
+
+#include "tensor/device.h"
 
 namespace aerie {
 
 class Buffer {
   public:
     Buffer() = default;
-    explicit Buffer(size_t num_bytes);  // all zero
+    explicit Buffer(size_t num_bytes, Device device = Device::kCpu);  // all zero
     ~Buffer() { reset(); }
     Buffer(Buffer&& other) noexcept { swap(other); }
     Buffer& operator=(Buffer&& other) noexcept {
@@ -28,6 +31,7 @@ class Buffer {
         return static_cast<const T*>(data_);
     }
     size_t size() const { return size_; }  // bytes
+    Device device() const { return device_; }
     void reset();
 
   private:
@@ -35,12 +39,15 @@ class Buffer {
 
     void* data_ = nullptr;
     size_t size_ = 0;
+    Device device_ = Device::kCpu;
 };
 
 // Scratch: a buffer that grows and never shrinks, for workspaces of a steady size. Not zeroed, and
 // what it held is lost when it grows.
 class Scratch {
   public:
+    explicit Scratch(Device device = Device::kCpu) : device_(device) {}
+
     // At least num_bytes, aligned to 64; valid until the next call or the destructor.
     void* reserve(size_t num_bytes);
     template <typename T>
@@ -49,6 +56,7 @@ class Scratch {
     }
 
   private:
+    Device device_;
     Buffer buffer_;
 };
 

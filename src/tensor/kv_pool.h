@@ -27,8 +27,8 @@ struct KvPoolShape {
 
 class KvPool {
   public:
-    explicit KvPool(const KvPoolShape& shape)
-        : shape_(shape), own_(shape.num_bytes()), base_(own_.as<std::byte>()) {}
+    explicit KvPool(const KvPoolShape& shape, Device device = Device::kCpu)
+        : shape_(shape), own_(shape.num_bytes(), device), base_(own_.as<std::byte>()) {}
     // In memory that peers may reach: num_bytes() of it, zero. It outlives the pool.
     KvPool(const KvPoolShape& shape, std::byte* memory) : shape_(shape), base_(memory) {}
     KvPool(const KvPool&) = delete;

@@ -1,21 +1,41 @@
 // Stream: what an operation runs on. On the CPU an operation is complete when its call returns, and
-// its work is shared with the pool. One stream belongs to one rank thread.
+// its work is shared with the pool. On the card it is complete when the stream's queue has come to
+// it: its arguments' memory is the card's, in the queue's order. One stream belongs to one rank
+// thread.
 #pragma once
 
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "tensor/buffer.h"
+#include "tensor/card.h"
+#include "tensor/device.h"
 
 namespace aerie {
-
-enum class Device : uint8_t { kCpu, kCuda };
 
 class Stream {
   public:
     // pool may be null: the calling thread then does everything. It must outlive the stream.
-    explicit Stream(ThreadPool* pool = nullptr) : pool_(pool) {}
+    explicit Stream(ThreadPool* pool = nullptr, Device device = Device::kCpu)
+        : device_(device),
+          pool_(pool),
+          queue_(device == Device::kCpu ? nullptr : card::make_queue()) {}
+    ~Stream() {
+        if (queue_ != nullptr) card::release_queue(queue_);
+    }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
 
     Device device() const { return device_; }
+    bool on_card() const { return device_ == Device::kCuda; }
+    card::Queue queue() const { return queue_; }  // of the card
+    // Memory of the card for an operation's own use, of that operation alone as the queue's order
+    // keeps them apart. Each kind grows to what was asked most, so that after one pass with the
+    // largest step nothing is allocated any more.
+    enum class CardScratch : uint8_t { kActivations, kGemm, kExperts, kAttention, kCount };
+    void* card_scratch(CardScratch kind, size_t num_bytes) {
+        return scratch_[static_cast<size_t>(kind)].reserve(num_bytes);
+    }
     int num_threads() const { return pool_ == nullptr ? 1 : pool_->num_workers() + 1; }
 
     // Calls fn(i) once for each i in [0, n), on this thread and the pool's.
@@ -31,6 +51,9 @@ class Stream {
   private:
     Device device_ = Device::kCpu;
     ThreadPool* pool_ = nullptr;
+    card::Queue queue_ = nullptr;
+    Scratch scratch_[static_cast<size_t>(CardScratch::kCount)] = {
+        Scratch(device_), Scratch(device_), Scratch(device_), Scratch(device_)};
 };
 
 }  // namespace aerie

@@ -1,4 +1,4 @@
-// Tensor: a view together with the memory it looks at. Move-only, host memory, zero when made.
+// Tensor: a view together with the memory it looks at. Move-only, zero when made.
 #pragma once
 
 #include "tensor/buffer.h"
@@ -9,8 +9,8 @@ namespace aerie {
 class Tensor {
   public:
     Tensor() = default;
-    Tensor(DType dtype, int64_t rows, int64_t cols)
-        : buffer_(static_cast<size_t>(rows * cols) * size_of(dtype)),
+    Tensor(DType dtype, int64_t rows, int64_t cols, Device device = Device::kCpu)
+        : buffer_(static_cast<size_t>(rows * cols) * size_of(dtype), device),
           dtype_(dtype),
           rows_(rows),
           cols_(cols) {}
@@ -19,6 +19,7 @@ class Tensor {
     int64_t rows() const { return rows_; }
     int64_t cols() const { return cols_; }
     size_t num_bytes() const { return buffer_.size(); }
+    Device device() const { return buffer_.device(); }
 
     View view() { return {buffer_.data(), dtype_, rows_, cols_}; }
     ConstView view() const { return {buffer_.data(), dtype_, rows_, cols_}; }

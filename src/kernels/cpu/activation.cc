@@ -3,10 +3,12 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 
 void silu_mul(Stream& stream, ConstView gate_up, View y) {
+    ON_CARD(stream, silu_mul(stream, gate_up, y));
     check_float("gate_up", gate_up.dtype);
     check_float("y", y.dtype);
     CHECK(gate_up.rows == y.rows && gate_up.cols == 2 * y.cols, "gate_up [{}, {}], y [{}, {}]",

@@ -9,6 +9,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
 #include "kernels/linear.h"
+#include "kernels/on_card.h"
 #include "tensor/buffer.h"
 
 namespace aerie::kernels {
@@ -395,7 +396,15 @@ void check_args(const MlaArgs& a) {
 
 }  // namespace
 
+#ifndef AERIE_CUDA  // else cuda/mla.cu has them
+struct MlaStep::Impl {};
+MlaStep::MlaStep(const Limits&, const Shape&) {}
+MlaStep::~MlaStep() = default;
+void MlaStep::prepare(Stream&, std::span<const MlaSequence>) {}
+#endif
+
 void mla_attention(Stream& stream, const MlaArgs& args) {
+    ON_CARD(stream, mla_attention(stream, args));
     check_args(args);
     Attention(args).run(stream);
 }

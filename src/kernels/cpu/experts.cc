@@ -5,6 +5,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 #include "kernels/rows.h"
 
 namespace aerie::kernels {
@@ -119,6 +120,7 @@ void expert_ffn(Stream& stream, const ExpertArgs& args) {
 
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out,
                ExpertWorkspace& workspace) {
+    ON_CARD(stream, dense_ffn(stream, x, weights, out));
     ExpertWorkspace::Impl& ws = workspace.impl();
     const int64_t inner = weights.down.k();
     const size_t num = static_cast<size_t>(x.rows), element = size_of(x.dtype);

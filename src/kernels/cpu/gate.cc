@@ -7,6 +7,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 namespace {
@@ -94,6 +95,7 @@ void gate_row(const CpuOps& op, const GateArgs& args, int64_t row) {
 }  // namespace
 
 void gate(Stream& stream, const GateArgs& args) {
+    ON_CARD(stream, gate(stream, args));
     const int64_t experts = args.logits.cols;
     CHECK(args.logits.dtype == DType::kF32, "logits are {}", name_of(args.logits.dtype));
     CHECK(experts <= kMaxExperts && args.num_groups >= 1 && args.num_groups <= kMaxExpertGroups &&

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 namespace {
@@ -22,6 +23,7 @@ void check_rows(const KvPool& pool, ConstView rows) {
 }  // namespace
 
 void kv_write(Stream& stream, const KvPool& pool, ConstView rows, const int64_t* slots) {
+    ON_CARD(stream, kv_write(stream, pool, rows, slots));
     check_rows(pool, rows);
     const size_t bytes = slot_bytes(pool);
     parallel_rows(stream, rows.rows, 2 * static_cast<int64_t>(bytes),

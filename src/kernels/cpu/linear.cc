@@ -5,6 +5,7 @@
 #include "kernels/cpu/packing.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 namespace {
@@ -96,9 +97,13 @@ void check_task(const LinearTask& t) {
 
 }  // namespace
 
-void linear(Stream& stream, const LinearTask& task) { linear_grouped(stream, {&task, 1}); }
+void linear(Stream& stream, const LinearTask& task) {
+    ON_CARD(stream, linear(stream, task));
+    linear_grouped(stream, {&task, 1});
+}
 
 void linear_grouped(Stream& stream, std::span<const LinearTask> tasks) {
+    ON_CARD(stream, linear_grouped(stream, tasks));
     const CpuOps& op = ops();
     int64_t total = 0;
     for (const LinearTask& t : tasks) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 namespace {
@@ -27,6 +28,7 @@ void add_row(const CpuOps& op, View x, std::span<const ConstView> partials, int6
 }  // namespace
 
 void rms_norm(Stream& stream, ConstView x, const float* weight, float eps, View y) {
+    ON_CARD(stream, rms_norm(stream, x, weight, eps, y));
     check_float("x", x.dtype);
     check_float("y", y.dtype);
     CHECK(x.rows == y.rows && x.cols == y.cols, "x [{}, {}], y [{}, {}]", x.rows, x.cols, y.rows,
@@ -39,6 +41,7 @@ void rms_norm(Stream& stream, ConstView x, const float* weight, float eps, View 
 }
 
 void add_partials(Stream& stream, View x, std::span<const ConstView> partials) {
+    ON_CARD(stream, add_partials(stream, x, partials));
     check_partials(x, partials);
     const CpuOps& op = ops();
     const int64_t bytes = (static_cast<int64_t>(partials.size()) * 2 + 1) * row_bytes(x);
@@ -49,6 +52,7 @@ void add_partials(Stream& stream, View x, std::span<const ConstView> partials) {
 
 void add_partials_and_norm(Stream& stream, View x, std::span<const ConstView> partials,
                            const float* weight, float eps, View y) {
+    ON_CARD(stream, add_partials_and_norm(stream, x, partials, weight, eps, y));
     check_partials(x, partials);
     check_float("y", y.dtype);
     CHECK(x.rows == y.rows && x.cols == y.cols, "x [{}, {}], y [{}, {}]", x.rows, x.cols, y.rows,

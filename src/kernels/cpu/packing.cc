@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/on_card.h"
+
 namespace aerie::kernels {
 namespace {
 
@@ -138,7 +140,12 @@ void LinearPacking::fill(std::span<const LinearSource> sources, DType compute, b
     if (w.storage_ != DType::kF8E4M3) w.scales_.reset();
 }
 
-LinearWeight pack_linear(std::span<const LinearSource> sources, DType compute, bool keep_fp8) {
+LinearWeight pack_linear(std::span<const LinearSource> sources, DType compute, bool keep_fp8,
+                         Device device) {
+#ifdef AERIE_CUDA
+    if (device == Device::kCuda) return cuda::pack_linear(sources, keep_fp8);
+#endif
+    CHECK(device == Device::kCpu, "this build has no CUDA");
     LinearWeight w;
     LinearPacking{w}.fill(sources, compute, keep_fp8);
     return w;

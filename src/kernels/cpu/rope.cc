@@ -7,6 +7,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 namespace {
@@ -31,7 +32,7 @@ double yarn_mscale(double factor, double mscale) {
     return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-RopeTable::RopeTable(const RopeParams& params, int64_t max_position)
+RopeTable::RopeTable(const RopeParams& params, int64_t max_position, Device device)
     : dim_(params.dim),
       max_position_(max_position),
       ready_(std::make_unique<std::atomic<bool>[]>((max_position + kFill - 1) / kFill)),
@@ -45,6 +46,10 @@ RopeTable::RopeTable(const RopeParams& params, int64_t max_position)
     if (params.yarn)
         factor_ = static_cast<float>(yarn_mscale(params.factor, params.mscale) /
                                      yarn_mscale(params.factor, params.mscale_all_dim));
+    if (device == Device::kCpu) return;
+    for (int64_t part = 0; part * kFill < max_position; ++part) fill(part);
+    card_table_ = Buffer(table_.size(), device);
+    card::copy_now(card_table_.data(), table_.data(), table_.size());
 }
 
 void RopeTable::fill(int64_t part) const {
@@ -62,6 +67,7 @@ void RopeTable::fill(int64_t part) const {
 
 void rope_to(Stream& stream, const RopeTable& table, const RopeArgs& args, View y,
              int64_t y_head_stride, int64_t y_offset) {
+    ON_CARD(stream, rope_to(stream, table, args, y, y_head_stride, y_offset));
     check_float("x", args.x.dtype);
     check_float("y", y.dtype);
     CHECK(args.x.rows == y.rows, "{} rows into {}", args.x.rows, y.rows);
@@ -88,6 +94,7 @@ void rope_to(Stream& stream, const RopeTable& table, const RopeArgs& args, View 
 }
 
 void rope(Stream& stream, const RopeTable& table, const RopeArgs& args) {
+    ON_CARD(stream, rope(stream, table, args));
     rope_to(stream, table, args, args.x, args.head_stride, args.offset);
 }
 

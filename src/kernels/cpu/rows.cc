@@ -6,6 +6,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_io.h"
+#include "kernels/on_card.h"
 
 namespace aerie::kernels {
 namespace {
@@ -34,6 +35,7 @@ void copy_each(Stream& stream, ConstView x, View out, int64_t rows, From from, T
 }  // namespace
 
 void gather_rows(Stream& stream, ConstView table, const int32_t* ids, View out) {
+    ON_CARD(stream, gather_rows(stream, table, ids, out));
     copy_each(
         stream, table, out, out.rows, [&](int64_t i) { return ids[i]; },
         [](int64_t i) { return i; });
@@ -45,12 +47,14 @@ void scatter_rows(Stream& stream, ConstView x, const int32_t* ids, View out) {
 }
 
 void copy_rows(Stream& stream, ConstView x, View out) {
+    ON_CARD(stream, copy_rows(stream, x, out));
     CHECK_EQ(x.rows, out.rows);
     copy_each(
         stream, x, out, x.rows, [](int64_t i) { return i; }, [](int64_t i) { return i; });
 }
 
 void sum_rows(Stream& stream, std::span<const ConstView> parts, View out) {
+    ON_CARD(stream, sum_rows(stream, parts, out));
     constexpr size_t kMaxParts = 64;
     CHECK(!parts.empty() && parts.size() <= kMaxParts, "{} parts", parts.size());
     check_float("out", out.dtype);

@@ -1,0 +1,39 @@
+// The GPU of this process: its memory and copies. One process uses one card, the current device of
+// CUDA's runtime.
+//
+// Errors. A call that fails because of what was asked (memory) returns an error. Any other failure
+// is sticky: no later call on the card can work, so it ends the process with what CUDA said; a host
+// process is the unit that can die.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/device.h"
+
+namespace aerie::card {
+
+int count();            // cards of this machine; 0 without CUDA
+int64_t memory_free();  // bytes of the current card that nobody has
+void use(int index);    // the calling thread's card; index in [0, count())
+
+void* allocate(size_t num_bytes);  // of the card, zero; CHECKs that there is as much
+void release(void* memory);
+void* allocate_pinned(size_t num_bytes);  // of the host, that copies to and from the card may use
+void release_pinned(void* memory);
+
+// A queue of the card's work, in order. Any thread.
+using Queue = void*;  // cudaStream_t
+Queue make_queue();
+void release_queue(Queue queue);
+// Waits for all that was put on the queue; no limit of time, as the card has none.
+void synchronize(Queue queue);
+
+// Copies between any two of card and host memory; host memory that is not pinned is copied before
+// it returns, all else in the queue's order.
+void copy(Queue queue, void* to, const void* from, size_t num_bytes);
+void zero(Queue queue, void* memory, size_t num_bytes);
+// The same without a queue, complete when it returns.
+void copy_now(void* to, const void* from, size_t num_bytes);
+
+}  // namespace aerie::card

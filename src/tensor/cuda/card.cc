@@ -1,0 +1,66 @@
+#include "tensor/card.h"
+
+#include "tensor/cuda/check.h"
+
+namespace aerie::card {
+namespace {
+
+cudaStream_t stream_of(Queue queue) { return static_cast<cudaStream_t>(queue); }
+
+}  // namespace
+
+int count() {
+    int num_cards = 0;
+    return cudaGetDeviceCount(&num_cards) == cudaSuccess ? num_cards : 0;
+}
+
+int64_t memory_free() {
+    size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+}
+
+void use(int index) { CUDA_CHECK(cudaSetDevice(index)); }
+
+void* allocate(size_t num_bytes) {
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, num_bytes);
+    CHECK(status == cudaSuccess, "{} bytes of the card, of which {} are free: {}", num_bytes,
+          memory_free(), cudaGetErrorString(status));
+    CUDA_CHECK(cudaMemset(memory, 0, num_bytes));
+    return memory;
+}
+
+void release(void* memory) { CUDA_CHECK(cudaFree(memory)); }
+
+void* allocate_pinned(size_t num_bytes) {
+    void* memory = nullptr;
+    CUDA_CHECK(cudaMallocHost(&memory, num_bytes));
+    return memory;
+}
+
+void release_pinned(void* memory) { CUDA_CHECK(cudaFreeHost(memory)); }
+
+Queue make_queue() {
+    cudaStream_t stream = nullptr;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+void release_queue(Queue queue) { CUDA_CHECK(cudaStreamDestroy(stream_of(queue))); }
+
+void synchronize(Queue queue) { CUDA_CHECK(cudaStreamSynchronize(stream_of(queue))); }
+
+void copy(Queue queue, void* to, const void* from, size_t num_bytes) {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, stream_of(queue)));
+}
+
+void zero(Queue queue, void* memory, size_t num_bytes) {
+    CUDA_CHECK(cudaMemsetAsync(memory, 0, num_bytes, stream_of(queue)));
+}
+
+void copy_now(void* to, const void* from, size_t num_bytes) {
+    CUDA_CHECK(cudaMemcpy(to, from, num_bytes, cudaMemcpyDefault));
+}
+
+}  // namespace aerie::card
