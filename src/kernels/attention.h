@@ -39,8 +39,13 @@ struct MlaSequence {
     const int32_t* blocks = nullptr;
 };
 
-// What the attention of all layers of a step has in common, on the card: where each row's KV lies, and
-// how the work is divided. On a CPU there is nothing to prepare.
+// What the attention of all layers of a step has in common, on the card: where each row's KV lies,
+// and how the work is divided. On a CPU there is nothing to prepare. All memory is taken at
+// construction.
+//
+// In a CUDA graph: prepare() with the graph's number of rows, capture the calls of mla_attention;
+// before each replay prepare() with that number of rows, outside of the graph on the same stream.
+// Kernels, grids and addresses are functions of the shape, the limits and that number alone.
 class MlaStep {
   public:
     struct Limits {
@@ -48,16 +53,22 @@ class MlaStep {
         int64_t max_blocks = 0;  // entries of all block tables of a step together
     };
     struct Shape {
-        int heads = 1;
+        int heads = 1;  // divides 128
         int page_size = 64;
-        int latent_dim = 512;
-        int rope_dim = 64;
+        int latent_dim = 512;  // alone
+        int rope_dim = 64;     // alone
+        // A row's bits depend on its own past alone, not on the chunk of the prompt it is computed
+        // in, other sequences or page size. Else a long past is cut where it fills the card best,
+        // and the last bit of a result changes with the step.
+        bool deterministic = false;
     };
     MlaStep(const Limits& limits, const Shape& shape);
     ~MlaStep();
     // Reads the sequences, which are the host's with their blocks, and sends to the card what its
-    // kernels need; the sequences may go when it returns. cp_size is 1.
-    void prepare(Stream& stream, std::span<const MlaSequence> sequences);
+    // kernels need; the sequences may go when it returns. cp_size is 1. num_rows: the rows that the
+    // step's graph was captured for, as many as the sequences' at least; 0: as many. Waits only for
+    // the copy of the step before the last.
+    void prepare(Stream& stream, std::span<const MlaSequence> sequences, int64_t num_rows = 0);
 
     struct Impl;
     Impl& impl() const { return *impl_; }

@@ -400,7 +400,7 @@ void check_args(const MlaArgs& a) {
 struct MlaStep::Impl {};
 MlaStep::MlaStep(const Limits&, const Shape&) {}
 MlaStep::~MlaStep() = default;
-void MlaStep::prepare(Stream&, std::span<const MlaSequence>) {}
+void MlaStep::prepare(Stream&, std::span<const MlaSequence>, int64_t) {}
 #endif
 
 void mla_attention(Stream& stream, const MlaArgs& args) {
