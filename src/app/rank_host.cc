@@ -63,7 +63,9 @@ Result<std::unique_ptr<RankHost>> RankHost::start(const RankHostOptions& options
     if (settings.load_format != LoadFormat::kDummy)
         RETURN_IF_ERROR(model::check_num_layers(**source, host->model().num_hidden_layers));
     host->weights_ = std::make_unique<model::WeightStore>(
-        *std::move(source), model::WeightOptions{.compute = host->compute()});
+        *std::move(source), model::WeightOptions{.compute = host->compute(),
+                                                 .keep_fp8 = host->device() == Device::kCuda,
+                                                 .device = host->device()});
     RETURN_IF_ERROR(host->load_experts());
     RETURN_IF_ERROR(host->load_replicas());
     const double seconds = seconds_since(begin);
@@ -87,6 +89,10 @@ Status RankHost::load_experts() {
             model(), {.expert_begin = begin, .expert_end = end, .with_mtp = with_mtp()}, *weights_,
             stream);
         if (!routed) return routed.error();
+        if (device() == Device::kCuda) {  // its stream computes them (exchange/card_side.h)
+            card_experts_ = *std::move(routed);
+            continue;
+        }
         expert::ExpertRankOptions options;
         options.side = expert_side_options(place);
         options.pool = options_.pool;
@@ -111,8 +117,8 @@ Status RankHost::load_replicas() {
     for (const AttentionReplica& place : placement().replicas) {
         if (place.node != options_.node) continue;
         if (rope_ == nullptr) {
-            rope_ = std::make_unique<kernels::RopeTable>(model::rope_params(model()),
-                                                         *config().settings.context_length);
+            rope_ = std::make_unique<kernels::RopeTable>(
+                model::rope_params(model()), *config().settings.context_length, device());
         }
         auto replica = std::make_unique<Replica>();
         replica->place = place;
@@ -135,7 +141,7 @@ Status RankHost::make_pools(Replica& replica) {
     host_shape.num_blocks = kv.lower.num_host_slots;
     for (int c = 0; c < replica.place.cp_size; ++c) {
         if (replica.place.role == Role::kUnified) {
-            replica.pools.push_back(std::make_unique<KvPool>(shape));
+            replica.pools.push_back(std::make_unique<KvPool>(shape, device()));
         } else {
             auto region = options_.fabric->allocate_memory(shape.num_bytes());
             if (!region) return error("no memory for the KV cache: {}", region.message());
@@ -158,7 +164,7 @@ Status RankHost::load_replica(Replica& replica) {
             {.tp = t,
              .tp_size = place.tp_size,
              .with_mtp = with_mtp(),
-             .can_expand = !deterministic()},
+             .can_expand = !deterministic() && device() == Device::kCpu},
             *weights_, stream);
         if (!weights) return weights.error();
         replica.weights.push_back(std::make_unique<model::AttentionWeights>(*std::move(weights)));
@@ -196,21 +202,30 @@ void RankHost::make_files(Replica& replica, KvPoolShape shape) {
     }
 }
 
+std::unique_ptr<exchange::AttentionSide> RankHost::make_exchange(
+    const Replica& replica, const model::RankPlaceInReplica& place,
+    const metrics::AttentionMetrics& metrics, [[maybe_unused]] Stream& stream) {
+#ifdef AERIE_CUDA
+    if (device() == Device::kCuda) return exchange::make_card_side(card_side_options(replica.place, stream));
+#endif
+    exchange::AttentionSideOptions options =
+        attention_side_options(replica.place.ranks[place.index()]);
+    options.metrics = metrics;
+    if (place.index() != 0) {  // times come from the leader alone, bytes from all
+        options.metrics.dispatch_time = {};
+        options.metrics.combine_wait_time = {};
+    }
+    return exchange::make_attention_side(std::move(options));
+}
+
 Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                            const model::RankPlaceInReplica& place,
                                            const metrics::AttentionMetrics& metrics,
                                            comm::Group& group) {
-    exchange::AttentionSideOptions exchange =
-        attention_side_options(replica.place.ranks[place.index()]);
-    exchange.metrics = metrics;
-    if (place.index() != 0) {  // times come from the leader alone, bytes from all
-        exchange.metrics.dispatch_time = {};
-        exchange.metrics.combine_wait_time = {};
-    }
     engine::Team::Rank rank;
     rank.place = place;
-    rank.stream = std::make_unique<Stream>(options_.pool);
-    rank.exchange = exchange::make_attention_side(std::move(exchange));
+    rank.stream = std::make_unique<Stream>(options_.pool, device());
+    rank.exchange = make_exchange(replica, place, metrics, *rank.stream);
     const int max_rows = step_rows_max(replica.place);
     auto made = model::AttentionRank::create({.config = &model(),
                                               .weights = replica.weights[place.tp].get(),
@@ -221,8 +236,9 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                               .stream = rank.stream.get(),
                                               .place = place,
                                               .max_rows = max_rows,
-                                              .max_logits_rows = max_rows,
-                                              .tile_rows = tile_rows()});
+                                              .max_logits_rows = logits_rows_max(replica.place),
+                                              .tile_rows = tile_rows(),
+                                              .max_sequences = max_running(replica.place)});
     if (!made) return made.error();
     rank.model = *std::move(made);
     rank.pool = replica.pools[place.cp].get();

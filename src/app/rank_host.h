@@ -14,10 +14,12 @@
 #include "config/load.h"
 #include "control/host_runtime.h"
 #include "engine/leader.h"
+#include "exchange/card_side.h"
 #include "expert/expert_rank.h"
 #include "grammar/compiler.h"
 #include "kernels/rope.h"
 #include "metrics/registry.h"
+#include "model/expert_weights.h"
 #include "model/weight_store.h"
 #include "tensor/kv_file.h"
 #include "tensor/kv_pool.h"
@@ -72,6 +74,10 @@ class RankHost final : public control::HostRuntime {
     Result<engine::Team::Rank> make_rank(const Replica& replica, const model::RankPlaceInReplica& place,
                                          const metrics::AttentionMetrics& metrics,
                                          comm::Group& group);
+    std::unique_ptr<exchange::AttentionSide> make_exchange(const Replica& replica,
+                                                           const model::RankPlaceInReplica& place,
+                                                           const metrics::AttentionMetrics& metrics,
+                                                           Stream& stream);
     Status make_leader(Replica& replica, const metrics::AttentionMetrics& metrics);
     std::unique_ptr<engine::KvHandoff> make_handoff(Replica& replica,
                                                     const metrics::AttentionMetrics& metrics);
@@ -81,17 +87,23 @@ class RankHost final : public control::HostRuntime {
     const Config& config() const { return options_.loaded->config; }
     const ModelConfig& model() const { return options_.loaded->model; }
     const Placement& placement() const { return options_.loaded->placement; }
+    Device device() const {
+        return config().device == DeviceChoice::kCuda ? Device::kCuda : Device::kCpu;
+    }
     DType compute() const;
     bool deterministic() const;
     bool with_mtp() const;
     int64_t tile_rows() const;
+    int max_running(const AttentionReplica& replica) const;
     int step_rows_max(const AttentionReplica& replica) const;
+    int logits_rows_max(const AttentionReplica& replica) const;
     int dispatch_rows_max(const AttentionReplica& replica) const;
     int64_t max_request_tokens() const;
     cache::KvBlocksOptions kv_blocks_options(const AttentionReplica& replica) const;
     schedule::SchedulerOptions scheduler_options(const AttentionReplica& replica) const;
     exchange::AttentionSideOptions attention_side_options(int attention_rank) const;
     exchange::ExpertSideOptions expert_side_options(const RankPlace& place) const;
+    exchange::CardSideOptions card_side_options(const AttentionReplica& replica, Stream& stream) const;
 
     const RankHostOptions options_;
     metrics::Registry registry_;
@@ -99,6 +111,7 @@ class RankHost final : public control::HostRuntime {
     std::unique_ptr<kernels::RopeTable> rope_;
     std::unique_ptr<grammar::Compiler> grammars_;  // of all replicas; null where none is
     std::vector<std::unique_ptr<expert::ExpertRank>> experts_;
+    model::RoutedExperts card_experts_;  // of the card, which has no expert ranks
     std::vector<std::thread> expert_threads_;
     std::vector<std::unique_ptr<Replica>> replicas_;
     bool stopped_ = false;

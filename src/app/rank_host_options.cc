@@ -36,7 +36,22 @@ bool RankHost::with_mtp() const { return config().settings.enable_mtp; }
 
 // Rows of a step that attention computes at once; bounds the memory of its results. Without
 // determinism they also share the expansion of the context.
-int64_t RankHost::tile_rows() const { return deterministic() ? 256 : 1024; }
+int64_t RankHost::tile_rows() const {
+    if (device() == Device::kCuda) return std::numeric_limits<int32_t>::max();  // a step is one
+    return deterministic() ? 256 : 1024;
+}
+
+int RankHost::max_running(const AttentionReplica& replica) const {
+    return options_.loaded->memory.replicas[replica.replica].max_running_requests;
+}
+
+// On a CPU rows that no step asks for cost no memory; on the card each has its place, and a step asks for
+// one of each request and for those of prompts whose logprobs are wanted.
+int RankHost::logits_rows_max(const AttentionReplica& replica) const {
+    const int rows = step_rows_max(replica);
+    return device() == Device::kCpu ? rows
+                                    : std::min(rows, max_running(replica) + kPromptLogprobRows);
+}
 
 // Rows of the largest step that the scheduler may plan, or of a draft after it.
 int RankHost::step_rows_max(const AttentionReplica& replica) const {
@@ -131,6 +146,18 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
         return std::any_of(experts_.begin(), experts_.end(),
                            [](const auto& expert) { return expert->help(); });
     };
+    return options;
+}
+
+exchange::CardSideOptions RankHost::card_side_options(const AttentionReplica& replica,
+                                                      Stream& stream) const {
+    exchange::CardSideOptions options;
+    options.stream = &stream;
+    for (const auto* layer : card_experts_.layers)
+        options.layers.push_back(layer == nullptr ? nullptr : &layer->front());
+    options.num_experts = model().n_routed_experts;
+    options.hidden = model().hidden_size;
+    options.max_rows = dispatch_rows_max(replica);
     return options;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "app/card_support.h"
 #include "app/fingerprint.h"
 #include "app/hosts.h"
 #include "app/http_api.h"
@@ -83,6 +84,7 @@ int run_serve(const std::vector<std::string>& arguments) {
     const StartedConfig started = config_from_arguments("serve", arguments);
     if (started.exit_status >= 0) return started.exit_status;
     const LoadedConfig& loaded = started.loaded;
+    if (const Status runs = check_card_support(loaded); !runs) return fail(runs.message());
     set_log_level(loaded.config.settings.log_level);
     signal(SIGPIPE, SIG_IGN);
     control::block_stop_signals();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "config/check_context.h"
+#include "tensor/card.h"
 
 namespace aerie {
 namespace {
@@ -17,7 +18,8 @@ void choose_device(Config& config, CheckContext& c, const CommandLine& command_l
         config.device = gpus ? DeviceChoice::kCuda : DeviceChoice::kCpu;
     } else if (config.device == DeviceChoice::kCuda && machine.num_gpus == 0 &&
                command_line.card_memory == 0) {
-        c.fail("bad value: --device cuda; this build has no CUDA kernels, expected auto or cpu");
+        c.fail("bad value: --device cuda; {}, expected auto or cpu",
+               card::built() ? "no GPU is here" : "this build has no CUDA kernels");
     }
     const int64_t wanted = std::ssize(nodes_here(config)) * int64_t{config.cluster.gpus_per_node};
     if (config.device == DeviceChoice::kCuda && command_line.card_memory == 0 &&

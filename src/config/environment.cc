@@ -11,6 +11,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tensor/card.h"
+
 namespace aerie {
 namespace {
 
@@ -94,7 +96,10 @@ NodeIdentity identity_from_environment() {
 std::string test_fault_from_environment() { return variable("AERIE_TEST_FAULT"); }
 
 Machine probe_machine() {
-    return {.num_gpus = 0, .memory_free = memory_available(), .gpu_memory = 0};
+    const int num_gpus = card::count();
+    return {.num_gpus = num_gpus,
+            .memory_free = memory_available(),
+            .gpu_memory = num_gpus > 0 ? card::memory_total() : 0};
 }
 
 bool is_local_address(const std::string& address) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/fault.h"
+#include "tensor/card.h"
 
 namespace aerie::engine {
 namespace {
@@ -30,8 +31,13 @@ class StepObserver final : public model::LayerObserver {
 };
 
 void copy_page(KvPool& from, int32_t source, KvPool& to, int32_t target) {
-    for (int layer = 0; layer < from.num_layers(); ++layer)
-        std::memcpy(to.block(layer, target), from.block(layer, source), from.block_bytes());
+    const bool on_card = from.device() == Device::kCuda || to.device() == Device::kCuda;
+    for (int layer = 0; layer < from.num_layers(); ++layer) {
+        std::byte* there = to.block(layer, target);
+        const std::byte* here = from.block(layer, source);
+        on_card ? card::copy_now(there, here, from.block_bytes())
+                : static_cast<void>(std::memcpy(there, here, from.block_bytes()));
+    }
 }
 
 }  // namespace

@@ -33,16 +33,16 @@ void AttentionRank::Impl::project_down(const LayerWeights& w, Range rows) {
     const View latent = qkv.slice_cols(query_width, query_width + config.kv_lora_rank);
     if (config.q_lora_rank > 0) {
         kernels::linear(stream, {.x = h, .w = w.q_a_kv_a, .y = qkv});
-        kernels::rms_norm(stream, query, w.q_a_norm->data(), eps, query);
+        kernels::rms_norm(stream, query, w.q_a_norm->data<float>(), eps, query);
     } else {
         kernels::copy_rows(stream, h, query);
         kernels::linear(stream,
                         {.x = h, .w = w.q_a_kv_a, .y = qkv.slice_cols(query_width, qkv.cols)});
     }
-    kernels::rms_norm(stream, latent, w.kv_a_norm->data(), eps, latent);
+    kernels::rms_norm(stream, latent, w.kv_a_norm->data<float>(), eps, latent);
     kernels::rope(stream, *options.rope,
                   {.x = qkv,
-                   .positions = layout.own_positions() + rows.begin,
+                   .positions = numbers.own_positions() + rows.begin,
                    .num_heads = 1,
                    .head_stride = qkv.cols,
                    .offset = query_width + config.kv_lora_rank});
@@ -84,7 +84,7 @@ Status AttentionRank::Impl::write_kv(int layer, Range rows) {
                           all_qkv()
                               .slice_rows(rows.begin, rows.end)
                               .slice_cols(query_width, query_width + pool.width()),
-                          layout.slots() + rows.begin);
+                          numbers.slots() + rows.begin);
     }
     return alone() ? Status() : options.group->done(place.index());
 }
@@ -114,7 +114,7 @@ void AttentionRank::Impl::prepare_queries(const LayerWeights& w, int64_t tile) {
     end_of(StepOp::kQueries);
     for (const TilePart& part : layout.parts(tile)) {
         const View of_part = q.slice_rows(part.rows.begin, part.rows.end);
-        const int32_t* positions = layout.positions() + rows.begin + part.rows.begin;
+        const int32_t* positions = numbers.positions() + rows.begin + part.rows.begin;
         if (part.expanded) {
             kernels::rope(stream, *options.rope,
                           {.x = of_part,
@@ -164,6 +164,7 @@ void AttentionRank::Impl::attend_own_blocks(int layer, const TilePart& part) {
          .cp_size = place.cp_size,
          .scale = static_cast<float>(config.softmax_scale()),
          .sequences = part.sequences,
+         .step = mla ? &*mla : nullptr,
          .expand_k = part.expanded ? heads.expand_k.data() : nullptr,
          .expand_v = part.expanded ? heads.uv.data() : nullptr,
          .out = split ? own(ws.partial, rows).slice_cols(0, attended_width(part.expanded))
@@ -247,7 +248,7 @@ Status AttentionRank::Impl::add_attention(const LayerWeights& w, int64_t tile) {
     const Range own_rows{begin, begin + rows.size()};
     if (rows.size() > 0) {
         kernels::add_partials_and_norm(stream, own(ws.x, own_rows), ws.views,
-                                       w.post_attention_norm->data(),
+                                       w.post_attention_norm->data<float>(),
                                        static_cast<float>(config.rms_norm_eps), own(ws.h, own_rows));
     }
     return place.tp_size == 1 ? Status() : options.group->done(place.index());

@@ -19,6 +19,10 @@ Status check_options(const AttentionRankOptions& o) {
           place.tp_size);
     CHECK(place.size() == 1 || (o.group != nullptr && o.group->size() == place.size()));
     CHECK(o.max_rows >= 1 && o.tile_rows >= 1 && o.max_logits_rows >= 0);
+    // A card's step is one stream of kernels: nobody to wait for, and nothing cut.
+    CHECK(!o.stream->on_card() || (place.size() == 1 && o.tile_rows >= o.max_rows &&
+                                   !o.weights->can_expand && !o.weights->has_mtp),
+          "a rank on the card is alone, with tiles of whole steps, absorbed, without MTP");
     if (o.pool->width() != o.config->latent_dim()) {
         return error("KV pool holds {} values a token, the model needs {}", o.pool->width(),
                      o.config->latent_dim());
@@ -64,46 +68,53 @@ StepLimits limits_of(const AttentionRankOptions& o) {
 Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
     const ModelConfig& c = *o.config;
     const DType compute = o.weights->embedding->dtype();
+    const Device device = o.stream->device();
+    // What is added to the residual: float32 where ranks' parts are summed, which a card has none of.
+    const DType addend = o.stream->on_card() ? compute : DType::kF32;
+    const auto tensor = [device](DType type, int64_t num_rows, int64_t cols) {
+        return Tensor(type, num_rows, cols, device);
+    };
     const int64_t rows = limits.max_rows;
     const int64_t own = max_own_rows(rows, limits.tile_rows, o.place.size());
     const int64_t hidden_size = c.hidden_size, heads = o.weights->num_heads;
-    x = Tensor(compute, own, hidden_size);
-    h = Tensor(compute, own, hidden_size);
-    hidden = Tensor(compute, own, hidden_size);
-    sum = Tensor(DType::kF32, own, hidden_size);
+    x = tensor(compute, own, hidden_size);
+    h = tensor(compute, own, hidden_size);
+    hidden = tensor(compute, own, hidden_size);
+    sum = tensor(addend, own, hidden_size);
     const int64_t qkv_width = query_width_of(c) + c.latent_dim();
-    qkv = Tensor(compute, own, qkv_width);
-    if (o.place.size() > 1) all_qkv = Tensor(compute, rows, qkv_width);
+    qkv = tensor(compute, own, qkv_width);
+    if (o.place.size() > 1) all_qkv = tensor(compute, rows, qkv_width);
 
     const int64_t tile = limits.tile_rows;
     const int64_t share = (tile + o.place.cp_size - 1) / o.place.cp_size;
-    q = Tensor(compute, tile, heads * c.qk_head_dim());
-    absorbed = Tensor(compute, tile, heads * c.latent_dim());
+    q = tensor(compute, tile, heads * c.qk_head_dim());
+    absorbed = tensor(compute, tile, heads * c.latent_dim());
     if (o.place.cp_size > 1) {
         const int values = o.weights->can_expand ? c.v_head_dim : 0;
         const int width = std::max(c.kv_lora_rank, values);
-        partial = Tensor(DType::kF32, tile, heads * width);
-        lse = Tensor(DType::kF32, tile, heads);
+        partial = tensor(DType::kF32, tile, heads * width);
+        lse = tensor(DType::kF32, tile, heads);
     }
-    attended = Tensor(compute, share, heads * c.kv_lora_rank);
-    values = Tensor(compute, share, heads * c.v_head_dim);
-    projected = Tensor(DType::kF32, share, hidden_size);
+    attended = tensor(compute, share, heads * c.kv_lora_rank);
+    values = tensor(compute, share, heads * c.v_head_dim);
+    projected = tensor(addend, share, hidden_size);
 
     if (c.n_routed_experts > 0) {
-        gate_logits = Tensor(DType::kF32, own, c.n_routed_experts);
-        gate_ids = Tensor(DType::kI32, own, c.num_experts_per_tok);
-        gate_weights = Tensor(DType::kF32, own, c.num_experts_per_tok);
+        gate_logits = tensor(DType::kF32, own, c.n_routed_experts);
+        gate_ids = tensor(DType::kI32, own, c.num_experts_per_tok);
+        gate_weights = tensor(DType::kF32, own, c.num_experts_per_tok);
     }
     if (o.place.cp == 0) {
-        logits_hidden = Tensor(compute, limits.max_logits_rows, hidden_size);
+        logits_hidden = tensor(compute, limits.max_logits_rows, hidden_size);
         if (o.place.tp_size > 1)
-            logits_part = Tensor(DType::kF32, limits.max_logits_rows, o.weights->vocab.size());
+            logits_part = tensor(DType::kF32, limits.max_logits_rows, o.weights->vocab.size());
         if (o.place.tp == 0)
-            logits = Tensor(DType::kF32, limits.max_logits_rows, c.vocab_size);
+            logits = tensor(DType::kF32, limits.max_logits_rows, c.vocab_size);
+        if (o.stream->on_card()) logits_of_card = PinnedBuffer(logits.num_bytes());
     }
     if (o.weights->has_mtp) {
-        if (o.place.size() > 1) all_hidden = Tensor(compute, rows, hidden_size);
-        draft_input = Tensor(compute, std::min(tile, own), 2 * hidden_size);
+        if (o.place.size() > 1) all_hidden = tensor(compute, rows, hidden_size);
+        draft_input = tensor(compute, std::min(tile, own), 2 * hidden_size);
         hidden_of.reserve(static_cast<size_t>(own));
     }
     tasks.resize(static_cast<size_t>(heads));
@@ -125,10 +136,28 @@ size_t Workspace::num_bytes() const {
 
 AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limits)
     : options(o), config(*o.config), weights(*o.weights), place(o.place), stream(*o.stream),
-      layout(o.place, limits), ws(o, limits), query_width(query_width_of(config)) {}
+      layout(o.place, limits), numbers(limits, o.stream->device()), ws(o, limits),
+      query_width(query_width_of(config)) {
+    if (!stream.on_card()) return;
+    const int64_t sequences = o.max_sequences > 0 ? o.max_sequences : o.max_rows;
+    const int64_t blocks = (limits.max_position + limits.page_size - 1) / limits.page_size;
+    mla.emplace(kernels::MlaStep::Limits{.max_rows = o.max_rows, .max_blocks = sequences * blocks},
+                kernels::MlaStep::Shape{.heads = weights.num_heads,
+                                        .page_size = limits.page_size,
+                                        .latent_dim = config.kv_lora_rank,
+                                        .rope_dim = config.qk_rope_head_dim});
+}
+
+void AttentionRank::Impl::prepare(const StepInput& input) {
+    numbers.set(stream, layout, input.logits_rows);
+    if (!mla) return;
+    CHECK(layout.num_tiles() == 1, "a card's step has one tile, here are {}", layout.num_tiles());
+    mla->prepare(stream, layout.parts(0).front().sequences);
+}
 
 Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* observer) {
     if (options.profile != nullptr) options.profile->begin();
+    prepare(input);
     embed();
     end_of(StepOp::kEmbed);
     RETURN_IF_ERROR(run_layers({0, config.num_hidden_layers}, input.phase, observer));
@@ -143,7 +172,7 @@ Status AttentionRank::Impl::run_layers(Range layers, Phase phase, LayerObserver*
             if (layer > layers.begin) {
                 RETURN_IF_ERROR(finish_ffn(m, *w.input_norm, ws.h));
             } else {
-                kernels::rms_norm(stream, own(ws.x, layout.own_of(m)), w.input_norm->data(),
+                kernels::rms_norm(stream, own(ws.x, layout.own_of(m)), w.input_norm->data<float>(),
                                   static_cast<float>(config.rms_norm_eps),
                                   own(ws.h, layout.own_of(m)));
             }
@@ -157,7 +186,7 @@ Status AttentionRank::Impl::run_layers(Range layers, Phase phase, LayerObserver*
     return {};
 }
 
-Status AttentionRank::Impl::finish(const std::vector<float>& norm, const StepInput& input) {
+Status AttentionRank::Impl::finish(const Tensor& norm, const StepInput& input) {
     for (int m = 0; m < layout.num_microbatches(); ++m)
         RETURN_IF_ERROR(finish_ffn(m, norm, ws.hidden));
     end_of(StepOp::kResidual);
@@ -170,11 +199,11 @@ Status AttentionRank::Impl::finish(const std::vector<float>& norm, const StepInp
 
 void AttentionRank::Impl::embed() {
     if (layout.num_own_rows() == 0) return;
-    kernels::gather_rows(stream, weights.embedding->view(), layout.own_tokens(),
+    kernels::gather_rows(stream, weights.embedding->view(), numbers.own_tokens(),
                          ws.x.first_rows(layout.num_own_rows()));
 }
 
-Status AttentionRank::Impl::finish_ffn(int microbatch, const std::vector<float>& norm,
+Status AttentionRank::Impl::finish_ffn(int microbatch, const Tensor& norm,
                                        Tensor& into) {
     const Range rows = layout.own_of(microbatch);
     const View sum = own(ws.sum, rows);
@@ -185,7 +214,7 @@ Status AttentionRank::Impl::finish_ffn(int microbatch, const std::vector<float>&
     }
     if (rows.size() == 0) return {};
     const ConstView addend = sum;
-    kernels::add_partials_and_norm(stream, own(ws.x, rows), {&addend, 1}, norm.data(),
+    kernels::add_partials_and_norm(stream, own(ws.x, rows), {&addend, 1}, norm.data<float>(),
                                    static_cast<float>(config.rms_norm_eps), own(into, rows));
     return {};
 }
@@ -223,9 +252,7 @@ Status AttentionRank::draft(const DraftInput& input, LayerObserver* observer) {
     return status;
 }
 
-ConstView AttentionRank::logits() const {
-    return impl_->ws.logits.first_rows(impl_->num_logits_rows);
-}
+ConstView AttentionRank::logits() const { return impl_->logits(); }
 
 ConstView AttentionRank::hidden_rows() const { return impl_->all_hidden(); }
 

@@ -40,6 +40,8 @@ struct AttentionRankOptions {
     // Rows that attention computes at once: bounds its memory. Changes a result only where weights
     // can_expand, as it decides how many rows share an expansion.
     int64_t tile_rows = 256;
+    // Of the card, whose tables of blocks are sized by it: sequences of a step. 0: max_rows.
+    int64_t max_sequences = 0;
     StepProfile* profile = nullptr;  // may be null
 };
 

@@ -1,11 +1,14 @@
 // What attention_rank.cc, mtp.cc, attention_block.cc, ffn_block.cc and logits.cc share.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernels/experts.h"
 #include "kernels/linear.h"
 #include "model/attention_rank.h"
+#include "model/step_numbers.h"
+#include "tensor/pinned_buffer.h"
 #include "tensor/tensor.h"
 
 namespace aerie::model {
@@ -41,6 +44,7 @@ struct Workspace {
     Tensor logits_hidden;  // [logits rows, hidden]
     Tensor logits_part;    // [logits rows, the rank's vocabulary] f32; empty where tp_size is 1
     Tensor logits;         // [logits rows, vocab_size] f32; leader only
+    PinnedBuffer logits_of_card;  // [logits rows, vocab_size] f32, what the leader reads of a card
 
     Tensor draft_input;  // [T, 2 · hidden] what eh_proj multiplies; empty without MTP
     std::vector<int32_t> hidden_of;  // [O] DraftInput's, of own rows
@@ -56,13 +60,15 @@ struct AttentionRank::Impl {
 
     // attention_rank.cc
     Status forward(const StepInput& input, LayerObserver* observer);
+    // What kernels of this step read: with the input laid out, before any of them.
+    void prepare(const StepInput& input);
     void embed();
     // x → the residual stream after these layers, all but what the last leaves in `sum` or in flight.
     Status run_layers(Range layers, Phase phase, LayerObserver* observer);
     // The hidden rows after the last norm, and the logits.
-    Status finish(const std::vector<float>& norm, const StepInput& input);
+    Status finish(const Tensor& norm, const StepInput& input);
     // x += what the layer before left in `sum` or in flight; h = norm(x).
-    Status finish_ffn(int microbatch, const std::vector<float>& norm, Tensor& into);
+    Status finish_ffn(int microbatch, const Tensor& norm, Tensor& into);
     void abandon(const std::string& why);
 
     // mtp.cc
@@ -91,8 +97,10 @@ struct AttentionRank::Impl {
 
     // logits.cc
     Status compute_logits(std::span<const int32_t> rows);
+    ConstView logits() const;
     Status gather_all_hidden(int64_t num_rows);
     Status gather_hidden(std::span<const int32_t> rows);
+    void fetch_logits();
     Status gather_logits(int64_t num_rows);
 
     void end_of(StepOp op) {
@@ -121,6 +129,8 @@ struct AttentionRank::Impl {
     RankPlaceInReplica place;
     Stream& stream;
     StepLayout layout;
+    StepNumbers numbers;
+    std::optional<kernels::MlaStep> mla;  // of the card
     Workspace ws;
     int64_t query_width;              // columns of qkv before the latent
     bool in_flight[kMaxMicrobatches] = {};  // a dispatch waits for its combine

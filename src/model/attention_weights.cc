@@ -22,7 +22,7 @@ class Loader {
     }
 
   private:
-    void add_vector(const std::vector<float>*& into, const std::string& name, int64_t size) {
+    void add_vector(const Tensor*& into, const std::string& name, int64_t size) {
         jobs_.add(into, name, [this, name, size] { return store_.vector(name, size); });
     }
     void add_linear(const LinearWeight*& into, std::vector<WeightSlice> stacked) {

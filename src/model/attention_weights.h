@@ -24,29 +24,29 @@ constexpr Range share_of(int64_t n, int size, int index) {
 
 // H: heads of the slice. Shapes are [N, K], as kernels/linear.h has them.
 struct LayerWeights {
-    const std::vector<float>* input_norm = nullptr;           // [hidden]
-    const std::vector<float>* post_attention_norm = nullptr;  // [hidden]
+    const Tensor* input_norm = nullptr;           // f32 [hidden]
+    const Tensor* post_attention_norm = nullptr;  // f32 [hidden]
 
     // q_a above kv_a: [q_lora_rank + latent, hidden]; kv_a alone where q_lora_rank is 0.
     const kernels::LinearWeight* q_a_kv_a = nullptr;
-    const std::vector<float>* q_a_norm = nullptr;   // [q_lora_rank]; null where that is 0
-    const std::vector<float>* kv_a_norm = nullptr;  // [kv_lora_rank]
+    const Tensor* q_a_norm = nullptr;   // f32 [q_lora_rank]; null where that is 0
+    const Tensor* kv_a_norm = nullptr;  // f32 [kv_lora_rank]
     const kernels::LinearWeight* q_b = nullptr;     // [H · qk_head_dim, q_lora_rank or hidden]
     const KvHeads* kv_heads = nullptr;              // [H] each of W_UK and W_UV
     const kernels::LinearWeight* o = nullptr;       // [hidden, H · v_head_dim]
 
     bool is_moe = false;
     const kernels::LinearWeight* gate = nullptr;         // [n_routed_experts, hidden]; MoE
-    const std::vector<float>* gate_bias = nullptr;       // [n_routed_experts]; noaux_tc only
+    const Tensor* gate_bias = nullptr;       // f32 [n_routed_experts]; noaux_tc only
     const kernels::ExpertWeights* shared = nullptr;      // MoE; null where n_shared_experts is 0
     const kernels::ExpertWeights* dense = nullptr;       // not MoE
 };
 
 struct MtpWeights {
-    const std::vector<float>* embed_norm = nullptr;        // enorm [hidden]
-    const std::vector<float>* hidden_norm = nullptr;       // hnorm [hidden]
+    const Tensor* embed_norm = nullptr;        // f32 enorm [hidden]
+    const Tensor* hidden_norm = nullptr;       // f32 hnorm [hidden]
     const kernels::LinearWeight* eh_proj = nullptr;        // [hidden, 2 · hidden]
-    const std::vector<float>* shared_head_norm = nullptr;  // [hidden]
+    const Tensor* shared_head_norm = nullptr;  // f32 [hidden]
 };
 
 struct AttentionWeights {
@@ -58,7 +58,7 @@ struct AttentionWeights {
     Range vocab;        // rows of the LM head
 
     const Tensor* embedding = nullptr;              // [vocab_size, hidden]
-    const std::vector<float>* final_norm = nullptr;  // [hidden]
+    const Tensor* final_norm = nullptr;  // f32 [hidden]
     const kernels::LinearWeight* lm_head = nullptr;  // [vocab.size(), hidden]
     std::vector<LayerWeights> layers;                // [num_hidden_layers (+ 1 with MTP)]
     MtpWeights mtp;

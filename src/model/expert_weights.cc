@@ -6,8 +6,29 @@
 namespace aerie::model {
 namespace {
 
+// All in one, as the card's grouped products want them (kernels/cuda/kernels.h).
+Result<std::vector<kernels::ExpertWeights>> load_stack(const ModelConfig& config, int layer, int begin,
+                                                       int end, WeightStore& store) {
+    const int64_t hidden = config.hidden_size, inner = config.moe_intermediate_size;
+    std::vector<WeightSlice> gate_up, down;
+    for (int expert = begin; expert < end; ++expert) {
+        const std::string prefix = fmt::format("model.layers.{}.mlp.experts.{}.", layer, expert);
+        gate_up.push_back({.module = prefix + "gate_proj", .rows = inner, .cols = hidden});
+        gate_up.push_back({.module = prefix + "up_proj", .rows = inner, .cols = hidden});
+        down.push_back({.module = prefix + "down_proj", .rows = hidden, .cols = inner});
+    }
+    auto first = store.pack(gate_up);
+    if (!first) return first.error();
+    auto second = store.pack(down);
+    if (!second) return second.error();
+    std::vector<kernels::ExpertWeights> stack;
+    stack.push_back({*std::move(first), *std::move(second)});
+    return stack;
+}
+
 Result<std::vector<kernels::ExpertWeights>> load_layer(const ModelConfig& config, int layer, int begin,
                                                        int end, WeightStore& store) {
+    if (store.options().device == Device::kCuda) return load_stack(config, layer, begin, end, store);
     std::vector<kernels::ExpertWeights> experts;
     for (int expert = begin; expert < end; ++expert) {
         const std::string prefix = fmt::format("model.layers.{}.mlp.experts.{}.", layer, expert);

@@ -15,7 +15,7 @@ struct RoutedExperts {
     int expert_begin = 0;  // of the model: local expert i is expert_begin + i
     int expert_end = 0;
     // [num_hidden_layers (+ 1 with MTP)] the experts of each layer, null for dense layers; owned by
-    // the store.
+    // the store. On the card a layer has one entry, the experts stacked.
     std::vector<const std::vector<kernels::ExpertWeights>*> layers;
 
     std::span<const kernels::ExpertWeights> layer(int layer) const { return *layers[layer]; }

@@ -1,6 +1,4 @@
 // What follows attention in a layer: the dense MLP, or gate, dispatch and shared expert.
-#include <cstring>
-
 #include "kernels/gate.h"
 #include "model/attention_rank_impl.h"
 
@@ -34,7 +32,7 @@ Status AttentionRank::Impl::ffn(int layer, int microbatch, Phase phase) {
     if (local != nullptr) {
         kernels::dense_ffn(stream, own(ws.h, rows), *local, sum, ws.ffn);
     } else {
-        std::memset(sum.data, 0, static_cast<size_t>(rows.size() * sum.cols) * sizeof(float));
+        stream.zero(sum.data, static_cast<size_t>(rows.size() * sum.cols) * size_of(sum.dtype));
     }
     end_of(StepOp::kLocalFfn);
     return {};
@@ -49,7 +47,7 @@ Status AttentionRank::Impl::route(int layer, int microbatch, Phase phase) {
         kernels::linear(stream, {.x = h, .w = w.gate, .y = logits});
         kernels::gate(stream,
                       {.logits = logits,
-                       .bias = w.gate_bias != nullptr ? w.gate_bias->data() : nullptr,
+                       .bias = w.gate_bias != nullptr ? w.gate_bias->data<float>() : nullptr,
                        .scoring = scoring_of(config.scoring_func),
                        .method = method_of(config.topk_method),
                        .num_groups = config.n_group,

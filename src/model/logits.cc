@@ -7,7 +7,10 @@ namespace aerie::model {
 
 Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
     num_logits_rows = static_cast<int64_t>(rows.size());
-    if (rows.empty()) return {};
+    if (rows.empty()) {
+        if (stream.on_card()) card::synchronize(stream.queue());
+        return {};
+    }
     RETURN_IF_ERROR(gather_hidden(rows));
     if (place.cp == 0) {
         Tensor& into = place.tp_size > 1 ? ws.logits_part : ws.logits;
@@ -15,7 +18,22 @@ Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
                                  .w = weights.lm_head,
                                  .y = into.first_rows(num_logits_rows)});
     }
+    if (stream.on_card()) fetch_logits();
     return place.tp_size > 1 ? gather_logits(num_logits_rows) : Status();
+}
+
+// A step's only wait for the card.
+void AttentionRank::Impl::fetch_logits() {
+    const ConstView from = ws.logits.first_rows(num_logits_rows);
+    card::copy(stream.queue(), ws.logits_of_card.as<float>(), from.data,
+               static_cast<size_t>(from.rows * from.cols) * sizeof(float));
+    card::synchronize(stream.queue());
+}
+
+ConstView AttentionRank::Impl::logits() const {
+    const int64_t cols = config.vocab_size;
+    const void* rows = stream.on_card() ? ws.logits_of_card.as<void>() : ws.logits.data<void>();
+    return {rows, DType::kF32, num_logits_rows, cols};
 }
 
 // Every rank may need any of them: who owns a row of the next pass need not own its h.
@@ -34,7 +52,8 @@ Status AttentionRank::Impl::gather_hidden(std::span<const int32_t> rows) {
     if (alone() || weights.has_mtp) {
         // The only rank owns every row, in order; with MTP, each has them all.
         if (place.cp == 0) {
-            kernels::gather_rows(stream, (alone() ? ws.hidden : ws.all_hidden).view(), rows.data(),
+            kernels::gather_rows(stream, (alone() ? ws.hidden : ws.all_hidden).view(),
+                                 numbers.logits_rows(),
                                  ws.logits_hidden.first_rows(num_logits_rows));
         }
         return {};

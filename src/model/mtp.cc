@@ -33,6 +33,7 @@ Status AttentionRank::Impl::check(const DraftInput& input) const {
 
 Status AttentionRank::Impl::draft(const DraftInput& input, LayerObserver* observer) {
     if (options.profile != nullptr) options.profile->begin();
+    prepare(input.step);
     choose_hidden(input.hidden_of);
     join_inputs(input.given_hidden);
     end_of(StepOp::kEmbed);
@@ -60,9 +61,9 @@ void AttentionRank::Impl::join_inputs(ConstView given) {
         rows.end = std::min(rows.begin + ws.draft_input.rows(), layout.num_own_rows());
         const View input = ws.draft_input.first_rows(rows.size());
         const View embedded = input.slice_cols(0, config.hidden_size);
-        kernels::gather_rows(stream, weights.embedding->view(), layout.own_tokens() + rows.begin,
+        kernels::gather_rows(stream, weights.embedding->view(), numbers.own_tokens() + rows.begin,
                              embedded);
-        kernels::rms_norm(stream, embedded, mtp.embed_norm->data(),
+        kernels::rms_norm(stream, embedded, mtp.embed_norm->data<float>(),
                           static_cast<float>(config.rms_norm_eps), embedded);
         norm_hidden(std::span(ws.hidden_of).subspan(rows.begin, rows.size()), given,
                     input.slice_cols(config.hidden_size, input.cols));
@@ -87,7 +88,7 @@ void AttentionRank::Impl::norm_hidden(std::span<const int32_t> hidden_of, ConstV
         const ConstView source = from < 0 ? given : all_hidden();
         const int64_t first = from < 0 ? given_hidden_row(from) : from;
         kernels::rms_norm(stream, source.slice_rows(first, first + out.rows),
-                          weights.mtp.hidden_norm->data(), static_cast<float>(config.rms_norm_eps),
+                          weights.mtp.hidden_norm->data<float>(), static_cast<float>(config.rms_norm_eps),
                           out);
     }
 }

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tensor/card.h"
+
 namespace aerie::model {
 namespace {
 
@@ -89,7 +91,7 @@ Result<kernels::LinearWeight> WeightStore::pack(std::span<const WeightSlice> sta
                            .col_begin = slice.col_begin,
                            .col_end = slice.col_end < 0 ? slice.cols : slice.col_end});
     }
-    return kernels::pack_linear(sources, options_.compute, options_.keep_fp8);
+    return kernels::pack_linear(sources, options_.compute, options_.keep_fp8, options_.device);
 }
 
 Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
@@ -105,19 +107,21 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
     auto source = kernels::LinearSource::whole(loaded.bytes.data, loaded.bytes.dtype, rows,
                                                slice.latent,
                                                static_cast<const float*>(loaded.scales.data));
+    const auto pack = [&] {
+        return kernels::pack_linear(source, options_.compute, options_.keep_fp8, options_.device);
+    };
     KvHeads heads;
     for (int64_t head = slice.head_begin; head < slice.head_end; ++head) {
         source.row_begin = head * head_rows;
         source.row_end = source.row_begin + slice.nope;
         if (slice.with_expand_k)
-            heads.expand_k.push_back(
-                kernels::pack_linear(source, options_.compute, options_.keep_fp8));
+            heads.expand_k.push_back(pack());
         source.transpose = true;
-        heads.uk.push_back(kernels::pack_linear(source, options_.compute, options_.keep_fp8));
+        heads.uk.push_back(pack());
         source.row_begin = source.row_end;
         source.row_end = (head + 1) * head_rows;
         source.transpose = false;
-        heads.uv.push_back(kernels::pack_linear(source, options_.compute, options_.keep_fp8));
+        heads.uv.push_back(pack());
     }
     return heads;
 }
@@ -126,12 +130,19 @@ size_t bytes_of(const KvHeads& heads) {
     return bytes_of(heads.uk) + bytes_of(heads.expand_k) + bytes_of(heads.uv);
 }
 
-Result<std::vector<float>> WeightStore::vector(const std::string& name, int64_t size) {
+Tensor WeightStore::on_device(Tensor tensor) const {
+    if (options_.device == Device::kCpu) return tensor;
+    Tensor there(tensor.dtype(), tensor.rows(), tensor.cols(), options_.device);
+    card::copy_now(there.data<std::byte>(), tensor.data<std::byte>(), tensor.num_bytes());
+    return there;
+}
+
+Result<Tensor> WeightStore::vector(const std::string& name, int64_t size) {
     auto bytes = load({.name = name, .rows = size}, 0, size);
     if (!bytes) return bytes.error();
-    std::vector<float> values(static_cast<size_t>(size));
-    convert(*bytes, size, values.data());
-    return values;
+    Tensor values(DType::kF32, 1, size);
+    convert(*bytes, size, values.data<float>());
+    return on_device(std::move(values));
 }
 
 Result<Tensor> WeightStore::table(const std::string& name, int64_t rows, int64_t cols) {
@@ -143,7 +154,7 @@ Result<Tensor> WeightStore::table(const std::string& name, int64_t rows, int64_t
     } else {
         convert(*bytes, rows * cols, tensor.data<BF16>());
     }
-    return tensor;
+    return on_device(std::move(tensor));
 }
 
 size_t WeightStore::held_bytes() const {

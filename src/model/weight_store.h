@@ -27,6 +27,7 @@ struct WeightOptions {
     // FP8 weights stay FP8 in memory: half the bytes, the same results. Expanded ones are 1.6 times faster at
     // few rows while the last cache holds them (kernels/linear.h).
     bool keep_fp8 = false;
+    Device device = Device::kCpu;  // where they are held; on the card compute is bfloat16
 };
 
 // A slice of a module's "<module>.weight" [rows, cols]: all of it unless ends are given.
@@ -75,7 +76,7 @@ class WeightStore {
 
     // For `make`: reads and packs.
     Result<kernels::LinearWeight> pack(std::span<const WeightSlice> stacked);
-    Result<std::vector<float>> vector(const std::string& name, int64_t size);  // any type → float32
+    Result<Tensor> vector(const std::string& name, int64_t size);  // any type → float32 [1, size]
     Result<Tensor> table(const std::string& name, int64_t rows, int64_t cols);  // compute type
     Result<KvHeads> pack_kv_heads(const KvHeadSlice& slice);
 
@@ -105,6 +106,7 @@ class WeightStore {
     void count_held(size_t bytes);
     Result<TensorBytes> load(const TensorSpec& spec, int64_t row_begin, int64_t row_end);
     Status load_linear(const WeightSlice& slice, Loaded& into);
+    Tensor on_device(Tensor tensor) const;
 
     std::unique_ptr<TensorSource> source_;
     WeightOptions options_;

@@ -13,9 +13,11 @@
 
 namespace aerie::card {
 
-int count();            // cards of this machine; 0 without CUDA
-int64_t memory_free();  // bytes of the current card that nobody has
-void use(int index);    // the calling thread's card; index in [0, count())
+bool built();            // this build has CUDA
+int count();             // cards of this machine; 0 without CUDA
+int64_t memory_total();  // bytes of the first card
+int64_t memory_free();   // bytes of the current card that nobody has
+void use(int index);     // the calling thread's card; index in [0, count())
 
 void* allocate(size_t num_bytes);  // of the card, zero; CHECKs that there is as much
 void release(void* memory);

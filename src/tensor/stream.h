@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "base/thread_pool.h"
 #include "tensor/buffer.h"
@@ -29,6 +30,11 @@ class Stream {
     Device device() const { return device_; }
     bool on_card() const { return device_ == Device::kCuda; }
     card::Queue queue() const { return queue_; }  // of the card
+    // In the stream's order.
+    void zero(void* memory, size_t num_bytes) {
+        on_card() ? card::zero(queue_, memory, num_bytes)
+                  : static_cast<void>(std::memset(memory, 0, num_bytes));
+    }
     // Memory of the card for an operation's own use, of that operation alone as the queue's order
     // keeps them apart. Each kind grows to what was asked most, so that after one pass with the
     // largest step nothing is allocated any more.

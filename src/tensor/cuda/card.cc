@@ -9,6 +9,14 @@ cudaStream_t stream_of(Queue queue) { return static_cast<cudaStream_t>(queue); }
 
 }  // namespace
 
+bool built() { return true; }
+
+int64_t memory_total() {
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    return static_cast<int64_t>(properties.totalGlobalMem);
+}
+
 int count() {
     int num_cards = 0;
     return cudaGetDeviceCount(&num_cards) == cudaSuccess ? num_cards : 0;

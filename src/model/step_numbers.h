@@ -1,0 +1,41 @@
+// StepNumbers: the integers of a step that its kernels read, where the rank's kernels can read
+// them: on a CPU those of the layout and the input themselves, on the card a copy, sent once a
+// step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/step_layout.h"
+#include "tensor/buffer.h"
+#include "tensor/pinned_buffer.h"
+#include "tensor/stream.h"
+
+namespace aerie::model {
+
+class StepNumbers {
+  public:
+    StepNumbers(const StepLimits& limits, Device device);
+
+    // For the step of this layout and input, which on a CPU must stay until the next call. On the
+    // card the copy of the last call must have been made: steps end with a wait for their logits.
+    void set(Stream& stream, const StepLayout& layout, std::span<const int32_t> logits_rows);
+
+    const int32_t* own_tokens() const { return own_tokens_; }        // [own rows]
+    const int32_t* own_positions() const { return own_positions_; }  // [own rows]
+    const int32_t* positions() const { return positions_; }          // [rows]
+    const int64_t* slots() const { return slots_; }              // [rows] in this cp rank's pool
+    const int32_t* logits_rows() const { return logits_rows_; }  // [rows of logits]
+
+  private:
+    PinnedBuffer
+        staged_;  // of the card: slots, positions, tokens, logits_rows, each of the largest step
+    Buffer on_card_;
+    const int32_t* own_tokens_ = nullptr;
+    const int32_t* own_positions_ = nullptr;
+    const int32_t* positions_ = nullptr;
+    const int64_t* slots_ = nullptr;
+    const int32_t* logits_rows_ = nullptr;
+};
+
+}  // namespace aerie::model
