@@ -75,7 +75,8 @@ void Frontend::Impl::handle(http::Request request, http::Responder responder) {
         return refuse(request, found.allow, Answer(std::move(responder), no_route_metrics));
     }
     const Route& route = *found.route;
-    HttpCall call{.request = std::move(request),
+    HttpCall call{.route = &route,
+                  .request = std::move(request),
                   .parameter = std::move(found.parameter),
                   .answer = Answer(std::move(responder), route_metrics.at(&route))};
     if (!keys.allow(route.auth, call.request)) {

@@ -12,6 +12,7 @@
 #include "api/openai/request.h"
 #include "api/responses/reply.h"
 #include "api/responses/request.h"
+#include "frontend/routes.h"
 
 namespace aerie::frontend {
 namespace {
@@ -38,13 +39,21 @@ DispatcherOptions dispatcher_options(const FrontendOptions& options) {
     return result;
 }
 
+std::unordered_map<const Route*, Json> make_body_schemas(const api::CallDefaults& defaults) {
+    std::unordered_map<const Route*, Json> schemas;
+    for (const Route& route : routes()) {
+        if (route.body) schemas[&route] = route.body(defaults);
+    }
+    return schemas;
+}
+
 }  // namespace
 
 Handlers::Handlers(const FrontendOptions& options, FrontendParts parts)
     : options_(options),
+      body_schemas_(make_body_schemas(options.defaults)),
       parts_(std::move(parts)),
-      encoder_(parts_.tokenizer, parts_.render_chat, options.context_length,
-               options.defaults),
+      encoder_(parts_.tokenizer, parts_.render_chat, options.context_length, options.defaults),
       metrics_(parts_.registry, options.served_model_name),
       started_(std::time(nullptr)),
       dispatcher_(Dispatcher::make(parts_.engine, dispatcher_options(options))),
@@ -74,6 +83,7 @@ bool Handlers::read_body(HttpCall& call, Json& body) const {
                                                  body.type_name())});
         return false;
     }
+    keep_fields_of(body_schemas_.at(call.route), body);
     call.request.body.clear();
     return true;
 }
@@ -101,8 +111,8 @@ void Handlers::responses(HttpCall& http) {
     if (!begin(http, body)) return;
     Call call;
     responses::Given given;
-    if (auto error = responses::parse_responses(body, options_.defaults, *conversations_, call,
-                                                given)) {
+    if (auto error =
+            responses::parse_responses(body, options_.defaults, *conversations_, call, given)) {
         return send_error(http, *error);
     }
     if (call.model.empty()) call.model = options_.served_model_name;
@@ -159,10 +169,11 @@ MaybeError Handlers::encode_all(Call& call, std::vector<EncodedPrompt>& prompts)
         }
     }
     if (num_logprobs <= kMaxPromptLogprobs) return {};
-    return ApiError{.message = fmt::format("the prompts' logprobs must be at most {} (tokens x (1 + "
-                                           "top_logprobs + token ids) x n), got {}",
-                                           kMaxPromptLogprobs, num_logprobs),
-                    .param = "logprobs"};
+    return ApiError{
+        .message = fmt::format("the prompts' logprobs must be at most {} (tokens x (1 + "
+                               "top_logprobs + token ids) x n), got {}",
+                               kMaxPromptLogprobs, num_logprobs),
+        .param = "logprobs"};
 }
 
 namespace {
@@ -236,18 +247,18 @@ void Handlers::check_and_start(Call call, std::vector<EncodedPrompt> prompts,
     // Shared because a std::function is copied.
     auto waiting = std::make_shared<Waiting>(
         Waiting{std::move(call), std::move(prompts), std::move(format), answer});
-    grammars_.compile(waiting->call.sampling.grammar, [this, waiting](
-                                                          const grammar::Outcome& outcome) {
-        if (outcome.error.empty()) {
-            return start(std::move(waiting->call), std::move(waiting->prompts),
-                         std::move(waiting->format), waiting->answer);
-        }
-        const std::string& field = waiting->call.grammar_field;
-        const ApiError error{.status = outcome.busy ? 503 : 400,
-                             .message = fmt::format("{} is refused: {}", field, outcome.error),
-                             .param = field};
-        waiting->answer.send(waiting->format->status(error), waiting->format->error(error));
-    });
+    grammars_.compile(
+        waiting->call.sampling.grammar, [this, waiting](const grammar::Outcome& outcome) {
+            if (outcome.error.empty()) {
+                return start(std::move(waiting->call), std::move(waiting->prompts),
+                             std::move(waiting->format), waiting->answer);
+            }
+            const std::string& field = waiting->call.grammar_field;
+            const ApiError error{.status = outcome.busy ? 503 : 400,
+                                 .message = fmt::format("{} is refused: {}", field, outcome.error),
+                                 .param = field};
+            waiting->answer.send(waiting->format->status(error), waiting->format->error(error));
+        });
 }
 
 void Handlers::start(Call call, std::vector<EncodedPrompt> prompts,
@@ -256,8 +267,8 @@ void Handlers::start(Call call, std::vector<EncodedPrompt> prompts,
     call.prompts.clear();  // long, and no longer needed
     // Shared by its requests, which end one by one, and by whoever aborts it.
     auto generation = std::make_shared<Generation>(
-        std::move(call), prompts, parts_.tokenizer, std::move(format), answer,
-        metrics_, GenerationOptions{.stream_interval = options_.stream_interval});
+        std::move(call), prompts, parts_.tokenizer, std::move(format), answer, metrics_,
+        GenerationOptions{.stream_interval = options_.stream_interval});
     if (started) *started = generation;
     dispatcher_->run(generation, std::move(prompts), answer);
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "api/call.h"
 #include "api/error.h"
@@ -19,7 +20,10 @@
 
 namespace aerie::frontend {
 
+struct Route;
+
 struct HttpCall {
+    const Route* route;
     http::Request request;
     std::string parameter;  // what {id} in the route's path took
     Answer answer;
@@ -67,8 +71,8 @@ class Handlers {
     void generate(HttpCall& call, Parse* parse, MakeFormat make_format);
     // False, and the call is answered, where it is no JSON object or the server is stopping.
     bool begin(HttpCall& call, Json& body) const;
-    std::unique_ptr<api::ReplyFormat> chat_format(
-        const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
+    std::unique_ptr<api::ReplyFormat> chat_format(const api::Call& call,
+                                                  const std::vector<EncodedPrompt>& prompts) const;
     std::unique_ptr<api::ReplyFormat> completion_format(
         const api::Call& call, const std::vector<EncodedPrompt>& prompts) const;
     std::unique_ptr<api::ReplyFormat> native_format(
@@ -82,7 +86,7 @@ class Handlers {
     void start(api::Call call, std::vector<EncodedPrompt> prompts,
                std::unique_ptr<api::ReplyFormat> format, const Answer& answer,
                std::shared_ptr<Generation>* started = nullptr);
-    // False, and the call is answered, where the body is not a JSON object.
+    // What of it the route reads. False, and the call is answered, where it is not a JSON object.
     bool read_body(HttpCall& call, Json& body) const;
     void send_error(HttpCall& call, const api::ApiError& error) const;
     void send_json(HttpCall& call, const Json& json) const;
@@ -91,6 +95,7 @@ class Handlers {
     std::string why_unhealthy() const;
 
     const FrontendOptions& options_;
+    const std::unordered_map<const Route*, Json> body_schemas_;  // of each route that reads a body
     const FrontendParts parts_;
     const PromptEncoder encoder_;
     const metrics::FrontendMetrics metrics_;

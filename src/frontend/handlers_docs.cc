@@ -1,7 +1,9 @@
 // What the server answers to, made from the table that routes requests.
 #include <string>
 
+#include "base/check.h"
 #include "frontend/handlers.h"
+#include "frontend/reply_schemas.h"
 #include "frontend/routes.h"
 
 namespace aerie::frontend {
@@ -14,14 +16,29 @@ Json response_json(const char* description, const char* content_type, Json schem
              Json::object().set(content_type, Json::object().set("schema", std::move(schema))));
 }
 
-Json error_json(const char* description) {
-    return response_json(description, "application/json", Json::object().set("type", "object"));
+Json read_schema(const char* text) {
+    auto schema = Json::parse(text);
+    CHECK(schema.ok());
+    return *std::move(schema);
 }
 
-Json responses_json(const Route& route) {
+Json error_json(const char* description) {
+    return response_json(description, "application/json", read_schema(kErrorReply));
+}
+
+Json ok_json(const Route& route, const Json& body) {
+    if (!route.reply) return Json::object().set("description", "The answer");
+    Json ok = response_json("The answer", "application/json", read_schema(route.reply));
+    if (body["properties"].find("stream")) {
+        ok.find("content")->set("text/event-stream",
+                                Json::object().set("schema", read_schema(kEventReply)));
+    }
+    return ok;
+}
+
+Json responses_json(const Route& route, const Json& body) {
     const bool is_post = std::string_view(route.method) == "POST";
-    Json ok = Json::object().set("description", "The answer");
-    Json all = Json::object().set("200", std::move(ok));
+    Json all = Json::object().set("200", ok_json(route, body));
     if (is_post) {
         all.set("400", error_json("A field is wrong: the message names it, its value and what was "
                                   "expected"))
@@ -29,7 +46,10 @@ Json responses_json(const Route& route) {
             .set("415", error_json("The content type is not JSON"));
     }
     if (route.auth != Auth::kOpen) all.set("401", error_json("The API key is missing or wrong"));
-    if (std::string_view(route.path).ends_with('}')) all.set("404", error_json("There is none"));
+    if (std::string_view(route.path).ends_with('}') ||
+        body["properties"].find("previous_response_id")) {
+        all.set("404", error_json("There is none"));
+    }
     if (std::string_view(route.path) == "/metrics") {
         all.set("404", error_json("The setting enable_metrics is false"));
     }
@@ -45,7 +65,8 @@ Json responses_json(const Route& route) {
     return all;
 }
 
-Json operation_json(const Route& route) {
+// body: the schema of the request's; null where it has none.
+Json operation_json(const Route& route, const Json& body) {
     Json operation = Json::object().set("summary", route.summary);
     if (route.auth == Auth::kOpen) operation.set("security", Json::array());
     if (std::string_view(route.path).ends_with("{id}")) {
@@ -57,14 +78,12 @@ Json operation_json(const Route& route) {
                                  .set("schema", Json::object().set("type", "string")));
         operation.set("parameters", std::move(parameters));
     }
-    if (std::string_view(route.method) == "POST") {
-        Json schema = Json::object().set("type", "object");
-        Json content =
-            Json::object().set("application/json", Json::object().set("schema", std::move(schema)));
+    if (!body.is_null()) {
+        Json content = Json::object().set("application/json", Json::object().set("schema", body));
         operation.set("requestBody",
                       Json::object().set("required", true).set("content", std::move(content)));
     }
-    return operation.set("responses", responses_json(route));
+    return operation.set("responses", responses_json(route, body));
 }
 
 std::string lower(std::string_view text) {
@@ -91,7 +110,10 @@ void Handlers::openapi(HttpCall& call) {
     Json paths = Json::object();
     for (const Route& route : routes()) {
         if (!paths.find(route.path)) paths.set(route.path, Json::object());
-        paths.find(route.path)->set(lower(route.method), operation_json(route));
+        const auto found = body_schemas_.find(&route);
+        paths.find(route.path)
+            ->set(lower(route.method),
+                  operation_json(route, found == body_schemas_.end() ? Json() : found->second));
     }
     Json bearer = Json::object().set("type", "http").set("scheme", "bearer");
     Json header = Json::object().set("type", "apiKey").set("in", "header").set("name", "x-api-key");

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "frontend/body_schemas.h"
+
 namespace aerie::frontend {
 
 struct HttpCall;
@@ -19,7 +21,9 @@ struct Route {
     Auth auth;
     Runs runs;
     void (Handlers::*handler)(HttpCall&);
-    const char* summary;  // for /openapi.json and /docs
+    const char* summary;          // for /openapi.json and /docs
+    BodySchema body = nullptr;    // null: the request's body is not read
+    const char* reply = nullptr;  // the schema of what a 200 holds; null: not told
 };
 
 std::span<const Route> routes();

@@ -110,6 +110,7 @@ MaybeError to_chat(const Json& body, Json& chat) {
 MaybeError parse_count(const Json& body, const api::CallDefaults& defaults, api::Call& call) {
     Json chat = Json::object();
     if (auto error = to_chat(body, chat)) return error;
+    if (const Json* model = body.find("model")) chat.set("model", *model);
     return openai::parse_chat(chat, defaults, call);
 }
 

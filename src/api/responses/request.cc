@@ -171,6 +171,10 @@ void read_tool_choice(const Json& choice, Json& chat) {
 }
 
 MaybeError read_settings(const Json& body, Json& chat) {
+    for (const char* name : {"reasoning", "text", "metadata"}) {
+        const Json& value = body[name];
+        if (!value.is_null() && !value.is_object()) return wrong(name, "an object", value);
+    }
     read_tool_choice(body["tool_choice"], chat);
     for (const char* name : kSame) {
         if (const Json* value = body.find(name)) chat.set(name, *value);
@@ -182,7 +186,11 @@ MaybeError read_settings(const Json& body, Json& chat) {
         chat.set("reasoning_effort", effort);
     }
     read_format(body["text"]["format"], chat);
-    if (body["background"] == Json(true)) {
+    const Json& background = body["background"];
+    if (!background.is_null() && !background.is_bool()) {
+        return wrong("background", "false", background);
+    }
+    if (background == Json(true)) {
         return ApiError{.message = "background is not supported: leave it out",
                         .param = "background",
                         .code = "unsupported_parameter"};

@@ -1,7 +1,7 @@
-// frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats what the user said last,
-// or the end of a prompt that is no chat; with ignore_eos it then says nothing more, for ever. So a
-// client can have every answer it asks for: calls of tools, reasoning, stop strings. Ends with its
-// standard input.
+// frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats what the user said
+// last, or the end of a prompt that is no chat; with the cache_salt "hold" it then says nothing
+// more, for ever. So a client can have every answer it asks for: calls of tools, reasoning, stop
+// strings. Ends with its standard input.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +35,7 @@ Script repeat(const Request& request, const Tokenizer& tokenizer) {
         script.tokens.push_back(*tokenizer.eos_id());
         script.finish = FinishReason::kStop;
         script.matched_token = *tokenizer.eos_id();
-        script.never_ends = request.sampling.ignore_eos && limit > 1;  // 1: /health_generate
+        script.never_ends = request.cache_salt == "hold";
     }
     script.seconds_per_step = 0.002;
     return script;
@@ -46,8 +46,7 @@ int run(const std::string& model_dir, int port) {
     auto source = find_chat_template(model_dir);
     auto chat = source ? ChatTemplate::compile(*source) : Result<ChatTemplate>(source.error());
     if (!tokenizer || !chat) {
-        std::fprintf(stderr, "%s\n",
-                     (!tokenizer ? tokenizer.message() : chat.message()).c_str());
+        std::fprintf(stderr, "%s\n", (!tokenizer ? tokenizer.message() : chat.message()).c_str());
         return 2;
     }
     FakeEngine engine([&](const Request& request) { return repeat(request, **tokenizer); });
@@ -59,11 +58,11 @@ int run(const std::string& model_dir, int port) {
     options.defaults.formats = parse::formats_of_template(*source);
     options.eos_ids = {*(*tokenizer)->eos_id()};
     options.defaults.vocab_size = (*tokenizer)->vocab_size();
-    auto frontend = Frontend::start(
-        options, {.tokenizer = **tokenizer,
-                  .engine = engine,
-                  .registry = registry,
-                  .render_chat = [&](const Json& v) { return chat->render(v); }});
+    auto frontend =
+        Frontend::start(options, {.tokenizer = **tokenizer,
+                                  .engine = engine,
+                                  .registry = registry,
+                                  .render_chat = [&](const Json& v) { return chat->render(v); }});
     if (!frontend) {
         std::fprintf(stderr, "%s\n", frontend.message().c_str());
         return 2;
