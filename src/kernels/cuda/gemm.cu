@@ -1,0 +1,435 @@
+#include <cooperative_groups.h>
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/row_io.cuh"
+
+namespace aerie::kernels::cuda {
+namespace {
+
+// A block computes kBlockN columns of y (rows of W) for one tile of rows of y, over one slice of K.
+// W is the tensor cores' left operand, so that a tile has as few as 8 rows of y. Each of the four
+// warps has 32 columns, and all rows of the tile. The blocks of the slices of K form a cluster and
+// add their results through shared memory.
+//
+// Where K lies in the fragments is free, as long as W and x agree. Lane (g, t) of a warp takes the
+// 16 consecutive k at 16·t of every 64, four for each of four products: its loads from shared
+// memory are then 16 bytes wide for both storages of W.
+constexpr int kThreads = 128;
+constexpr int kBlockN = 128;
+constexpr int kSumPitch = kBlockN + 4;  // of the sums in shared memory: conflict-free, 16 bytes
+constexpr int kScaleBlock = 128;
+
+template <int kNumTasks>
+struct Params {
+    GemmTask tasks[kNumTasks];
+    int64_t rows, n, k, x_stride, y_stride;
+    int64_t slice;  // of K, a multiple of kScaleBlock
+    int num_slices;
+    bool y_bf16;
+    bool y_groups;  // four columns of y can be stored at once
+    const int32_t* x_rows;
+    const ExpertTile* tiles;  // null: all rows of each task
+    const int32_t* num_tiles;
+};
+
+template <bool kFp8, int kRows>
+struct Config {
+    // W's rows of a stage are 128 bytes, a line of the cache, except where x would be too long.
+    static constexpr int kDepth = kFp8 && kRows <= 32 ? 128 : 64;  // of K in a stage
+    static constexpr int kWeightSize = kFp8 ? 1 : 2;
+    static constexpr int kWeightPitch = kDepth * kWeightSize;  // bytes
+    static constexpr int kWeightChunks = kWeightPitch / 16;    // of a row
+    static constexpr int kXPitch = kDepth * 2;
+    static constexpr int kXChunks = kXPitch / 16;
+    static constexpr int kWeightBytes = kBlockN * kWeightPitch;
+    static constexpr int kStageBytes = kWeightBytes + kRows * kXPitch;
+    static constexpr int kStages = kRows <= 32 ? 5 : kRows == 64 ? 4 : 3;
+    static constexpr int kSumBytes = kRows * kSumPitch * 4;
+    static constexpr int kBufferBytes = std::max(kStages * kStageBytes, kSumBytes);
+};
+
+__device__ uint32_t shared_address(const void* p) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+// 16 bytes to shared memory, zeros where !valid; from must be readable memory all the same.
+__device__ void copy_async(void* to, const void* from, bool valid) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+__device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two FP8 values (the lower 16 bits) to bf16(value · scale). e4m3 fits float16 exactly.
+__device__ uint32_t dequantised(uint32_t two, float scale) {
+    const __half2_raw half =
+        __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3);
+    const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&half));
+    return bf16_pair(__fmul_rn(f.x, scale), __fmul_rn(f.y, scale));
+}
+
+// Where 16-byte chunk c of a row lies: rows g and g + 1 are read together by lanes that take every
+// second chunk (bfloat16), or one half of the chunks (FP8 rows of 128 bytes).
+template <typename C>
+__device__ int x_chunk(int row, int c) {
+    return c ^ (row & 1);
+}
+template <typename C>
+__device__ int weight_chunk(int row, int c) {
+    if constexpr (C::kWeightSize == 2) return c ^ (row & 1);
+    return C::kWeightChunks == 8 ? c ^ ((row & 1) << 2) : c;
+}
+
+// The 16 values of row `row` of W at 16·t of part `sub` of a stage: eight pairs.
+template <typename C>
+__device__ void load_weights(const std::byte* stage, int row, int sub, int t, float scale,
+                             uint32_t (&out)[8]) {
+    const auto* chunks = reinterpret_cast<const uint4*>(stage + row * C::kWeightPitch);
+    if constexpr (C::kWeightSize == 2) {
+        const uint4 a = chunks[weight_chunk<C>(row, sub * 8 + 2 * t)];
+        const uint4 b = chunks[weight_chunk<C>(row, sub * 8 + 2 * t + 1)];
+        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
+        out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+    } else {
+        const uint4 a = chunks[weight_chunk<C>(row, sub * 4 + t)];
+        const uint32_t words[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            out[2 * i] = dequantised(words[i] & 0xffffu, scale);
+            out[2 * i + 1] = dequantised(words[i] >> 16, scale);
+        }
+    }
+}
+
+template <typename C, int kRows>
+__device__ void multiply_stage(const std::byte* stage, float scale,
+                               float (&sums)[2][kRows / 8][4]) {
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    constexpr int kTogether = kRows / 8 < 4 ? kRows / 8 : 4;  // eights of rows
+#pragma unroll
+    for (int sub = 0; sub < C::kDepth / 64; ++sub) {
+        uint32_t w[2][2][8];
+#pragma unroll
+        for (int m = 0; m < 2; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                load_weights<C>(stage, warp * 32 + m * 16 + half * 8 + g, sub, t, scale,
+                                w[m][half]);
+#pragma unroll
+        for (int first = 0; first < kRows / 8; first += kTogether) {
+            uint32_t x[kTogether][8];
+#pragma unroll
+            for (int i = 0; i < kTogether; ++i) {
+                const int row = (first + i) * 8 + g;
+                const auto* chunks =
+                    reinterpret_cast<const uint4*>(stage + C::kWeightBytes + row * C::kXPitch);
+                const uint4 a = chunks[x_chunk<C>(row, sub * 8 + 2 * t)];
+                const uint4 b = chunks[x_chunk<C>(row, sub * 8 + 2 * t + 1)];
+                x[i][0] = a.x, x[i][1] = a.y, x[i][2] = a.z, x[i][3] = a.w;
+                x[i][4] = b.x, x[i][5] = b.y, x[i][6] = b.z, x[i][7] = b.w;
+            }
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+#pragma unroll
+                for (int i = 0; i < kTogether; ++i)
+#pragma unroll
+                    for (int m = 0; m < 2; ++m) {
+                        const uint32_t a[4] = {w[m][0][2 * j], w[m][1][2 * j], w[m][0][2 * j + 1],
+                                               w[m][1][2 * j + 1]};
+                        multiply(sums[m][first + i], a, x[i][2 * j], x[i][2 * j + 1]);
+                    }
+        }
+    }
+}
+
+// What one block computes.
+struct Block {
+    int64_t n0;
+    int64_t k_begin, k_end;
+    const std::byte* x;
+    const std::byte* w;  // row n0
+    const float* scales;
+    int64_t n_left;  // rows of W from n0
+};
+
+template <typename C, int kRows>
+__device__ void copy_stage(const Block& block, const int32_t* rows, int64_t k, int64_t x_stride,
+                           int64_t w_stride, std::byte* stage) {
+    constexpr int kPerChunk = 16 / C::kWeightSize;
+#pragma unroll
+    for (int i = 0; i < kBlockN * C::kWeightChunks / kThreads; ++i) {
+        const int at = i * kThreads + threadIdx.x;
+        const int row = at / C::kWeightChunks, c = at % C::kWeightChunks;
+        const int64_t col = k + c * kPerChunk;
+        const bool valid = row < block.n_left && col < block.k_end;
+        copy_async(stage + row * C::kWeightPitch + weight_chunk<C>(row, c) * 16,
+                   valid ? block.w + (row * w_stride + col) * C::kWeightSize : block.w, valid);
+    }
+    constexpr int kChunks = kRows * C::kXChunks;
+#pragma unroll
+    for (int i = 0; i < (kChunks + kThreads - 1) / kThreads; ++i) {
+        const int at = i * kThreads + threadIdx.x;
+        if (kChunks % kThreads != 0 && at >= kChunks) break;
+        const int row = at / C::kXChunks, c = at % C::kXChunks;
+        const int64_t col = k + c * 8;
+        const bool valid = rows[row] >= 0 && col < block.k_end;
+        copy_async(stage + C::kWeightBytes + row * C::kXPitch + x_chunk<C>(row, c) * 16,
+                   valid ? block.x + (rows[row] * x_stride + col) * 2 : block.x, valid);
+    }
+}
+
+template <int kRows>
+__device__ void write_sums(const float (&sums)[2][kRows / 8][4], float* shared) {
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int i = 0; i < kRows / 8; ++i)
+#pragma unroll
+            for (int c = 0; c < 4; ++c)
+                shared[(i * 8 + 2 * t + c % 2) * kSumPitch + warp * 32 + m * 16 + c / 2 * 8 + g] =
+                    sums[m][i][c];
+}
+
+// Four columns of one row of y.
+__device__ void store(std::byte* y, bool bf16, bool together, int64_t n_left, float4 v) {
+    if (together && n_left >= 4) {
+        if (bf16)
+            *reinterpret_cast<uint2*>(y) = {bf16_pair(v.x, v.y), bf16_pair(v.z, v.w)};
+        else
+            *reinterpret_cast<float4*>(y) = v;
+        return;
+    }
+    const float values[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (i >= n_left) return;
+        if (bf16)
+            reinterpret_cast<__nv_bfloat16*>(y)[i] = __float2bfloat16_rn(values[i]);
+        else
+            reinterpret_cast<float*>(y)[i] = values[i];
+    }
+}
+
+// blockIdx: slices of a tile of rows one beside the other, then tiles; kBlockN columns; task.
+template <bool kFp8, int kRows, int kNumTasks>
+__global__ void __launch_bounds__(kThreads, kRows == 128 ? 2 : 3)
+    gemm_kernel(const __grid_constant__ Params<kNumTasks> p) {
+    using C = Config<kFp8, kRows>;
+    extern __shared__ __align__(128) std::byte buffer[];
+    auto* rows = reinterpret_cast<int32_t*>(buffer + C::kBufferBytes);  // of x; −1: none
+    auto* scales = reinterpret_cast<float*>(rows + kRows);              // of the slice
+    const int slice = static_cast<int>(blockIdx.x) % p.num_slices;
+    const int tile = static_cast<int>(blockIdx.x) / p.num_slices;
+    int64_t first_row = int64_t{tile} * kRows, expert = 0;
+    int num_rows = static_cast<int>(min(int64_t{kRows}, p.rows - first_row));
+    if (p.tiles != nullptr) {
+        if (tile >= *p.num_tiles) return;  // the whole cluster
+        const ExpertTile t = p.tiles[tile];
+        first_row = t.first_line, num_rows = t.num_lines, expert = t.expert;
+    }
+    const GemmTask& task = p.tasks[kNumTasks == 1 ? 0 : blockIdx.z];
+    Block block;
+    block.n0 = int64_t{blockIdx.y} * kBlockN;
+    block.n_left = p.n - block.n0;
+    block.k_begin = slice * p.slice;
+    block.k_end = min(p.k, block.k_begin + p.slice);
+    block.x = static_cast<const std::byte*>(task.x);
+    block.w =
+        static_cast<const std::byte*>(task.w) + (expert * p.n + block.n0) * p.k * C::kWeightSize;
+    for (int i = threadIdx.x; i < kRows; i += kThreads) {
+        const int64_t row = first_row + i;
+        rows[i] = i >= num_rows ? -1 : p.x_rows != nullptr ? p.x_rows[row] : static_cast<int>(row);
+    }
+    if constexpr (kFp8) {
+        const int64_t k_blocks = (p.k + kScaleBlock - 1) / kScaleBlock;
+        const float* from = task.scales + (expert * p.n + block.n0) / kScaleBlock * k_blocks +
+                            block.k_begin / kScaleBlock;
+        for (int i = threadIdx.x; i * kScaleBlock < block.k_end - block.k_begin; i += kThreads)
+            scales[i] = from[i];
+    }
+    __syncthreads();
+
+    const int steps = static_cast<int>(
+        (max(block.k_end - block.k_begin, int64_t{0}) + C::kDepth - 1) / C::kDepth);
+    float sums[2][kRows / 8][4] = {};
+#pragma unroll
+    for (int s = 0; s < C::kStages - 1; ++s) {
+        if (s < steps)
+            copy_stage<C, kRows>(block, rows, block.k_begin + s * C::kDepth, p.x_stride, p.k,
+                                 buffer + s * C::kStageBytes);
+        commit_copies();
+    }
+    int at = 0;
+    for (int s = 0; s < steps; ++s) {
+        wait_for_copies<C::kStages - 2>();
+        __syncthreads();  // this stage is there for all, and the one before is no longer read
+        const int next = s + C::kStages - 1;
+        if (next < steps)
+            copy_stage<C, kRows>(block, rows, block.k_begin + next * C::kDepth, p.x_stride, p.k,
+                                 buffer + (at == 0 ? C::kStages - 1 : at - 1) * C::kStageBytes);
+        commit_copies();
+        const float scale = kFp8 ? scales[s * C::kDepth / kScaleBlock] : 1.0f;
+        multiply_stage<C, kRows>(buffer + at * C::kStageBytes, scale, sums);
+        at = at == C::kStages - 1 ? 0 : at + 1;
+    }
+    wait_for_copies<0>();
+    __syncthreads();
+
+    auto* shared = reinterpret_cast<float*>(buffer);
+    write_sums<kRows>(sums, shared);
+    const auto cluster = cooperative_groups::this_cluster();
+    if (p.num_slices > 1)
+        cluster.sync();
+    else
+        __syncthreads();
+    const int element = p.y_bf16 ? 2 : 4;
+    auto* y = static_cast<std::byte*>(task.y);
+    for (int i = slice * kThreads + threadIdx.x; i < num_rows * (kBlockN / 4);
+         i += p.num_slices * kThreads) {
+        const int row = i / (kBlockN / 4), col = i % (kBlockN / 4) * 4;
+        if (col >= block.n_left) continue;
+        float4 v{};
+        for (int s = 0; s < p.num_slices; ++s) {
+            const float* from = p.num_slices > 1 ? cluster.map_shared_rank(shared, s) : shared;
+            const float4 more = *reinterpret_cast<const float4*>(from + row * kSumPitch + col);
+            v = s == 0 ? more : float4{v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w};
+        }
+        store(y + ((first_row + row) * p.y_stride + block.n0 + col) * element, p.y_bf16, p.y_groups,
+              block.n_left - col, v);
+    }
+    if (p.num_slices > 1) cluster.sync();  // the others may still read this block's sums
+}
+
+// How many slices K is cut into: as many blocks as fill a card of 132 multiprocessors once or
+// twice, with at least 256 of K each. `others` is how many such products run beside this one, as
+// far as that is known for the weight whatever the step.
+int split_of(int64_t n, int64_t k, int64_t others) {
+    const int64_t blocks = (n + kBlockN - 1) / kBlockN * others;
+    int split = 1;
+    while (split < 8 && blocks * split < 128 && k / (split * 2) >= 256) split *= 2;
+    return split;
+}
+
+template <bool kFp8, int kRows, int kNumTasks>
+void launch(Stream& stream, const Params<kNumTasks>& p, int64_t num_tiles, int num_tasks) {
+    using C = Config<kFp8, kRows>;
+    const auto kernel = gemm_kernel<kFp8, kRows, kNumTasks>;
+    const size_t memory =
+        C::kBufferBytes + kRows * 4 + static_cast<size_t>(kFp8 ? p.slice / kScaleBlock * 4 : 0);
+    static const bool ready = [&] {
+        CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        C::kBufferBytes + 4096));
+        CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared));
+        return true;
+    }();
+    CHECK(ready && memory <= C::kBufferBytes + 4096, "a slice of {} of K", p.slice);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(p.num_slices), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = {static_cast<unsigned>(num_tiles * p.num_slices),
+                      static_cast<unsigned>((p.n + kBlockN - 1) / kBlockN),
+                      static_cast<unsigned>(num_tasks)};
+    config.blockDim = {kThreads, 1, 1};
+    config.dynamicSmemBytes = memory;
+    config.stream = queue_of(stream);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
+}
+
+template <int kNumTasks>
+void launch(Stream& stream, const GemmShape& shape, const Params<kNumTasks>& p, int tile_rows,
+            int64_t num_tiles, int num_tasks) {
+    const auto with_rows = [&](auto rows) {
+        if (shape.w_fp8)
+            launch<true, rows>(stream, p, num_tiles, num_tasks);
+        else
+            launch<false, rows>(stream, p, num_tiles, num_tasks);
+    };
+    switch (tile_rows) {
+        case 8:
+            return with_rows(std::integral_constant<int, 8>{});
+        case 16:
+            return with_rows(std::integral_constant<int, 16>{});
+        case 32:
+            return with_rows(std::integral_constant<int, 32>{});
+        case 64:
+            return with_rows(std::integral_constant<int, 64>{});
+        default:
+            return with_rows(std::integral_constant<int, 128>{});
+    }
+}
+
+template <int kNumTasks>
+Params<kNumTasks> params_of(const GemmShape& shape, std::span<const GemmTask> tasks,
+                            int64_t others) {
+    CHECK(shape.k % (shape.w_fp8 ? 16 : 8) == 0,
+          "K = {} of a {} weight, which must be a multiple of {}", shape.k,
+          shape.w_fp8 ? "float8_e4m3" : "bfloat16", shape.w_fp8 ? 16 : 8);
+    Params<kNumTasks> p{};
+    std::copy(tasks.begin(), tasks.end(), p.tasks);
+    p.rows = shape.rows, p.n = shape.n, p.k = shape.k;
+    p.x_stride = shape.x_stride, p.y_stride = shape.y_stride;
+    p.num_slices = split_of(shape.n, shape.k, others);
+    const int64_t k_blocks = (shape.k + kScaleBlock - 1) / kScaleBlock;
+    p.slice = (k_blocks + p.num_slices - 1) / p.num_slices * kScaleBlock;
+    p.y_bf16 = shape.y_bf16;
+    const uintptr_t y_unit = shape.y_bf16 ? 8 : 16;
+    p.y_groups = shape.y_stride % 4 == 0;
+    for (const GemmTask& t : tasks) {
+        CHECK(reinterpret_cast<uintptr_t>(t.x) % 16 == 0 && shape.x_stride % 8 == 0,
+              "x at {}, its rows {} apart: not multiples of 16 bytes", t.x, shape.x_stride);
+        p.y_groups = p.y_groups && reinterpret_cast<uintptr_t>(t.y) % y_unit == 0;
+    }
+    return p;
+}
+
+}  // namespace
+
+void gemm(Stream& stream, const GemmShape& shape, std::span<const GemmTask> tasks,
+          const int32_t* x_rows) {
+    CHECK(!tasks.empty() && tasks.size() <= kMaxGemmTasks, "{} tasks", tasks.size());
+    if (shape.rows == 0) return;
+    int tile_rows = kTileRows[0];
+    for (int rows : kTileRows)
+        if (tile_rows < shape.rows) tile_rows = rows;
+    const int64_t num_tiles = (shape.rows + tile_rows - 1) / tile_rows;
+    if (tasks.size() == 1) {
+        auto p = params_of<1>(shape, tasks, 1);
+        p.x_rows = x_rows;
+        launch(stream, shape, p, tile_rows, num_tiles, 1);
+    } else {
+        const auto p = params_of<kMaxGemmTasks>(shape, tasks, static_cast<int64_t>(tasks.size()));
+        launch(stream, shape, p, tile_rows, num_tiles, static_cast<int>(tasks.size()));
+    }
+}
+
+void gemm_by_expert(Stream& stream, const GemmShape& shape, const GemmTask& task,
+                    const ExpertTiles& tiles) {
+    CHECK(!shape.w_fp8 || shape.n % kScaleBlock == 0, "experts of {} rows share a scale", shape.n);
+    if (tiles.max_tiles == 0) return;
+    auto p = params_of<1>(shape, {&task, 1}, 4);
+    p.x_rows = tiles.x_rows;
+    p.tiles = tiles.tiles;
+    p.num_tiles = tiles.num_tiles;
+    launch(stream, shape, p, tiles.tile_rows, tiles.max_tiles, 1);
+}
+
+}  // namespace aerie::kernels::cuda

@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "tensor/cuda/check.h"
+
+namespace aerie::kernels {
+namespace {
+
+constexpr int64_t kScaleBlock = 128;
+constexpr int64_t kConvertBytes = 16 << 20;  // of the host, converted at a time
+
+int64_t blocks_of(int64_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
+
+float value_at(const LinearSource& s, int64_t row, int64_t col) {
+    const int64_t i = row * s.cols + col;
+    switch (s.dtype) {
+        case DType::kF8E4M3:
+            return f32_from_f8e4m3(static_cast<const uint8_t*>(s.data)[i]);
+        case DType::kBF16:
+            return f32_from_bf16(static_cast<const BF16*>(s.data)[i]);
+        default:
+            return static_cast<const float*>(s.data)[i];
+    }
+}
+
+// Row n of a source: value · scale, rounded once. FP8 goes through a table of its 256 values.
+void convert_row(const LinearSource& s, int64_t n, BF16* out) {
+    static constexpr auto kFp8 = [] {
+        std::array<float, 256> values{};
+        for (int i = 0; i < 256; ++i) values[i] = f32_from_f8e4m3(static_cast<uint8_t>(i));
+        return values;
+    }();
+    const int64_t k_begin = s.transpose ? s.row_begin : s.col_begin, num_k = s.k();
+    for (int64_t k = 0, end; k < num_k; k = end) {  // one run within a scale block at a time
+        end = std::min(num_k, ((k_begin + k) / kScaleBlock + 1) * kScaleBlock - k_begin);
+        const int64_t row = s.transpose ? s.row_begin + k : s.row_begin + n;
+        const int64_t col = s.transpose ? s.col_begin + n : s.col_begin + k;
+        const float scale =
+            s.scales == nullptr
+                ? 1.0f
+                : s.scales[row / kScaleBlock * blocks_of(s.cols) + col / kScaleBlock];
+        if (s.dtype == DType::kF8E4M3 && !s.transpose) {
+            const uint8_t* from = static_cast<const uint8_t*>(s.data) + row * s.cols + col;
+            for (int64_t i = 0; i < end - k; ++i) out[k + i] = bf16_from_f32(kFp8[from[i]] * scale);
+        } else {
+            for (int64_t i = 0; i < end - k; ++i)
+                out[k + i] = bf16_from_f32(
+                    (s.transpose ? value_at(s, row + i, col) : value_at(s, row, col + i)) * scale);
+        }
+    }
+}
+
+// The slice as it is, from its tensor straight to the card.
+void send_slice(const LinearSource& s, std::byte* to) {
+    const size_t element = size_of(s.dtype), width = static_cast<size_t>(s.k()) * element;
+    const auto* from = static_cast<const std::byte*>(s.data) +
+                       static_cast<size_t>(s.row_begin * s.cols + s.col_begin) * element;
+    if (s.k() == s.cols)
+        card::copy_now(to, from, width * static_cast<size_t>(s.n()));
+    else
+        CUDA_CHECK(cudaMemcpy2D(to, width, from, static_cast<size_t>(s.cols) * element, width,
+                                static_cast<size_t>(s.n()), cudaMemcpyDefault));
+}
+
+void send_converted(const LinearSource& s, std::byte* to) {
+    const int64_t at_once = std::max<int64_t>(1, kConvertBytes / (2 * s.k()));
+    std::vector<BF16> rows(static_cast<size_t>(std::min(at_once, s.n()) * s.k()));
+    for (int64_t n = 0; n < s.n(); n += at_once) {
+        const int64_t here = std::min(at_once, s.n() - n);
+        for (int64_t i = 0; i < here; ++i) convert_row(s, n + i, rows.data() + i * s.k());
+        card::copy_now(to + n * s.k() * 2, rows.data(), static_cast<size_t>(here * s.k()) * 2);
+    }
+}
+
+void append_scales(const LinearSource& s, std::vector<float>& scales) {
+    const int64_t rows = blocks_of(s.n()), cols = blocks_of(s.k());
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < cols; ++j)
+            scales.push_back(s.scales == nullptr
+                                 ? 1.0f
+                                 : s.scales[(s.row_begin / kScaleBlock + i) * blocks_of(s.cols) +
+                                            s.col_begin / kScaleBlock + j]);
+}
+
+void check_source(const LinearSource& s, int64_t k) {
+    CHECK(s.dtype == DType::kF8E4M3 || s.dtype == DType::kBF16 || s.dtype == DType::kF32,
+          "weights of type {}", name_of(s.dtype));
+    CHECK(0 <= s.row_begin && s.row_begin < s.row_end && s.row_end <= s.rows && 0 <= s.col_begin &&
+              s.col_begin < s.col_end && s.col_end <= s.cols,
+          "slice [{}, {}) × [{}, {}) of [{}, {}]", s.row_begin, s.row_end, s.col_begin, s.col_end,
+          s.rows, s.cols);
+    CHECK(s.k() == k, "sources of K {} and {}", k, s.k());
+}
+
+}  // namespace
+
+struct CardLinearPacking {
+    static bool can_keep_fp8(std::span<const LinearSource> sources) {
+        int64_t below = 0;
+        for (const LinearSource& s : sources) {
+            if (s.dtype != DType::kF8E4M3 || s.transpose || s.row_begin % kScaleBlock != 0 ||
+                s.col_begin % kScaleBlock != 0 || below % kScaleBlock != 0 || s.k() % 16 != 0)
+                return false;
+            below += s.n();
+        }
+        return true;
+    }
+
+    static LinearWeight pack(std::span<const LinearSource> sources, bool keep_fp8) {
+        CHECK(!sources.empty(), "a weight of no sources");
+        LinearWeight w;
+        w.k_ = sources[0].k();
+        for (const LinearSource& s : sources) {
+            check_source(s, w.k_);
+            w.n_ += s.n();
+        }
+        keep_fp8 = keep_fp8 && can_keep_fp8(sources);
+        w.compute_ = DType::kBF16;
+        w.storage_ = keep_fp8 ? DType::kF8E4M3 : DType::kBF16;
+        const int64_t row_bytes = w.k_ * static_cast<int64_t>(size_of(w.storage_));
+        w.data_ = Buffer(static_cast<size_t>(w.n_ * row_bytes), Device::kCuda);
+        std::byte* to = w.data_.as<std::byte>();
+        std::vector<float> scales;
+        for (const LinearSource& s : sources) {
+            if (keep_fp8) append_scales(s, scales);
+            if (s.dtype == w.storage_ && !s.transpose && (keep_fp8 || s.scales == nullptr))
+                send_slice(s, to);
+            else
+                send_converted(s, to);
+            to += s.n() * row_bytes;
+        }
+        if (keep_fp8) {
+            w.scales_ = Buffer(scales.size() * sizeof(float), Device::kCuda);
+            card::copy_now(w.scales_.data(), scales.data(), w.scales_.size());
+        }
+        return w;
+    }
+};
+
+namespace cuda {
+
+LinearWeight pack_linear(std::span<const LinearSource> sources, bool keep_fp8) {
+    return CardLinearPacking::pack(sources, keep_fp8);
+}
+
+}  // namespace cuda
+}  // namespace aerie::kernels
