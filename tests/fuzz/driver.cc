@@ -8,8 +8,9 @@
 //   --limit: seconds that one input may take.
 // A crash, a run beyond the limit and a leak (where the sanitizer that sees it is linked) end the
 // process with an error that holds the input, as what printf(1) makes the bytes of.
+#include <fmt/format.h>
 #include <signal.h>
-#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +34,8 @@
 extern "C" {
 __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 __attribute__((weak)) int __lsan_do_recoverable_leak_check();
+// That of undefined behaviour knows of no callback, but can be made to abort.
+const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 }
 
 namespace aerie::fuzz {
@@ -120,19 +124,38 @@ bool leaks() {
     return __lsan_do_recoverable_leak_check != nullptr && __lsan_do_recoverable_leak_check() != 0;
 }
 
-// A leak is seen long after its run: the runs since the last check are made again, one by one.
+// Runs the inputs in a process of their own, which has not leaked yet. True where it fails; it has
+// told the input then.
+bool fails_alone(std::span<const std::string> inputs, const Options& options) {
+    const Folder folder;
+    for (size_t i = 0; i < inputs.size(); ++i)
+        folder.write(fmt::format("{:06}", i).c_str(), inputs[i]);
+    const std::string limit = std::to_string(options.limit_s);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "fuzz", "--runs", "0", "--limit", limit.c_str(),
+              folder.path().c_str(), nullptr);
+        _exit(0);
+    }
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child && status != 0;
+}
+
+// A leak is seen long after its run: each half of the runs since the last check is made again, and
+// of that which leaks, by its process, each half, down to one.
 void check_leaks(std::vector<std::string>& since_last, const Options& options) {
     if (!leaks()) return since_last.clear();
-    std::fprintf(stderr, "\na leak: looking for its input among the last %zu\n", since_last.size());
-    for (const std::string& input : since_last) {
-        run(input, options.limit_s);
-        if (!leaks()) continue;
-        current_data = input.data();
-        current_size = input.size();
+    const std::span<const std::string> inputs = since_last;
+    const size_t half = inputs.size() / 2;
+    if (inputs.size() == 1) {
+        current_data = inputs[0].data();
+        current_size = inputs[0].size();
         print_current();
-        break;
+    } else if (!fails_alone(inputs.first(half), options) &&
+               !fails_alone(inputs.subspan(half), options)) {
+        std::fprintf(stderr, "\na leak that only several inputs together make\n");
     }
-    std::exit(78);
+    _exit(78);
 }
 
 std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {

@@ -37,7 +37,8 @@ std::string Folder::write(const char* name, std::string_view bytes) const {
     const std::string path = path_ + "/" + name;
     std::FILE* const file = std::fopen(path.c_str(), "wb");
     require(file != nullptr, "a temporary file can be made");
-    const bool whole = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+    const bool whole =
+        bytes.empty() || std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
     require(std::fclose(file) == 0 && whole, "a temporary file can be written");
     return path;
 }
