@@ -161,6 +161,11 @@ void check_values(CheckContext& c) {
                    c.say("", key));
         }
     }
+    // The URL stands in the header: a limit beyond that one would not hold.
+    if (s.http.max_url_kb > s.http.max_header_kb) {
+        c.fail("bad value: {}, more than {}, which the URL is part of; expected at most that",
+               c.say("", "http_max_url_kb"), c.say("", "http_max_header_kb"));
+    }
     if (s.watchdog_timeout < c.config.ae_separation.exchange_timeout_s) {
         c.fail("bad value: {}, less than {}, which a step may wait for its experts; expected at "
                "least that",

@@ -95,7 +95,9 @@ void Dispatcher::run(const std::shared_ptr<Generation>& generation,
     const uint64_t seed = call.seed ? *call.seed : draw_seed();
     for (int i = 0; i < generation->num_choices(); ++i) {
         const int prompt = i / call.n;
-        Request request{.id = first_id + i, .sampling = call.sampling};
+        Request request;
+        request.id = first_id + i;
+        request.sampling = call.sampling;
         request.prompt = prompts[prompt].ids;
         request.sampling.choice = i % call.n;
         request.sampling.max_new_tokens = prompts[prompt].max_new_tokens;

@@ -23,11 +23,11 @@ namespace aerie::grammar {
 struct Compiled;  // const, any thread
 
 struct Outcome {
-    std::shared_ptr<const Compiled>
-        compiled;        // shared by the cache and the matchers; null: an error
-    std::string error;   // for the client: what is wrong with the grammar
-    bool busy = false;   // the error is that others came before it: try again later
-    double seconds = 0;  // that it took
+    std::shared_ptr<const Compiled> compiled =
+        nullptr;             // shared by the cache and the matchers; null: an error
+    std::string error = {};  // for the client: what is wrong with the grammar
+    bool busy = false;       // the error is that others came before it: try again later
+    double seconds = 0;      // that it took
 };
 
 struct CompilerOptions {

@@ -34,7 +34,8 @@ std::vector<Request> all_requests() {
         Request request = greedy(goldens[seed % goldens.size()].prompt, 24, true);
         request.sampling = {.temperature = 0.9, .top_p = 0.95, .top_k = seed % 2 == 0 ? -1 : 40,
                             .min_p = seed % 3 == 0 ? 0.02 : 0.0, .seed = 1000 + seed,
-                            .max_new_tokens = 24, .ignore_eos = true, .stop_token_ids = {}};
+                            .max_new_tokens = 24, .ignore_eos = true, .stop_token_ids = {},
+                            .logit_bias = {}, .logprob_ids = {}};
         if (seed % 4 == 1) penalize(request);
         requests.push_back(std::move(request));
     }

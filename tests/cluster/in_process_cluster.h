@@ -16,10 +16,10 @@ namespace aerie::cluster_tests {
 
 // Keys as the command line has them, e.g. {"attention-tp", "2"}; the rest is the demo model's pair.
 struct ClusterSpec {
-    std::string toml;      // config.toml; empty: nothing is separated
+    std::string toml = {};  // config.toml; empty: nothing is separated
     std::string settings = "{}";
-    std::vector<std::pair<std::string, std::string>> overrides;
-    std::string model;      // folder; empty: the demo model's
+    std::vector<std::pair<std::string, std::string>> overrides = {};
+    std::string model = {};  // folder; empty: the demo model's
     double limit_s = 300;   // that is waited for a request
 };
 

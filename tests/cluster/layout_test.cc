@@ -125,7 +125,9 @@ void check_answers(const Case& c, const std::vector<Outcome>& outcomes, const Re
     for (size_t i = 0; i < outcomes.size(); ++i) {
         num_tokens += expected[i].output.size();
         num_right += num_equal(outcomes[i].tokens, expected[i].output);
-        if (exact_tokens) EXPECT_EQ(outcomes[i].tokens, expected[i].output) << i;
+        if (exact_tokens) {
+            EXPECT_EQ(outcomes[i].tokens, expected[i].output) << i;
+        }
         // The prompt's logits are those of the prefill replica, whatever decodes.
         const auto& prefilled = reference.unified.at(c.prefill)[i].hashes;
         const size_t num_prompt = expected[i].prompt.size();
@@ -133,7 +135,9 @@ void check_answers(const Case& c, const std::vector<Outcome>& outcomes, const Re
         EXPECT_TRUE(std::equal(prefilled.begin(), prefilled.begin() + num_prompt,
                                outcomes[i].hashes.begin()))
             << i;
-        if (c.prefill == c.decode) EXPECT_EQ(outcomes[i], reference.unified.at(c.prefill)[i]) << i;
+        if (c.prefill == c.decode) {
+            EXPECT_EQ(outcomes[i], reference.unified.at(c.prefill)[i]) << i;
+        }
     }
     EXPECT_GE(num_right, 0.98 * num_tokens) << num_right << " of " << num_tokens << " tokens";
 }

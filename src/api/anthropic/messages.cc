@@ -10,12 +10,7 @@ namespace {
 
 using api::ApiError;
 using api::MaybeError;
-
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{
-        .message = fmt::format("{} must be {}, {}", field, expected, openai::got(value)),
-        .param = std::move(field)};
-}
+using openai::wrong;
 
 void add_line(std::string& text, const std::string& line) {
     if (!text.empty()) text += '\n';

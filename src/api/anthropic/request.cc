@@ -11,12 +11,7 @@ namespace {
 
 using api::ApiError;
 using api::MaybeError;
-using openai::got;
-
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
-                    .param = std::move(field)};
-}
+using openai::wrong;
 
 MaybeError read_tools(const Json& tools, Json& chat) {
     if (tools.is_null()) return {};

@@ -12,7 +12,7 @@ namespace {
 
 using api::ApiError;
 using api::MaybeError;
-using openai::got;
+using openai::wrong;
 
 constexpr int kDefaultTokens = 128;
 constexpr int kMaxTopLogprobs = 20;
@@ -55,11 +55,6 @@ constexpr const char* kSameFields[] = {"rid",
                                        "custom_logit_processor",
                                        "return_hidden_states",
                                        "logits_hash"};
-
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
-                    .param = std::move(field)};
-}
 
 MaybeError read_prompt(const Json& body, Json& completion, std::string& field) {
     const bool has_text = !body["text"].is_null();

@@ -21,8 +21,7 @@ struct Context {
     Call& call;
 
     MaybeError wrong(std::string_view expected) const {
-        return ApiError{.message = fmt::format("{} must be {}, {}", name, expected, got(value)),
-                        .param = name};
+        return openai::wrong(name, expected, value);
     }
 };
 
@@ -369,6 +368,11 @@ std::string got(const Json& value) {
     if (text.size() <= 2 * kShown) return "got " + text;
     return fmt::format("got {} {} of {} bytes", value.is_object() ? "an" : "a", value.type_name(),
                        text.size());
+}
+
+ApiError wrong(std::string field, std::string_view expected, const Json& value) {
+    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
+                    .param = std::move(field)};
 }
 
 MaybeError read_fields(const Json& body, Endpoint endpoint, const api::CallDefaults& defaults,

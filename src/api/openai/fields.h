@@ -2,6 +2,7 @@
 // refuses those that are not built yet. Fields that are not in it are ignored.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "api/call.h"
@@ -19,5 +20,8 @@ api::MaybeError read_fields(const Json& body, Endpoint endpoint, const api::Call
 
 // "got 3", "got "text…"": a value for an error message, cut short.
 std::string got(const Json& value);
+
+// "FIELD must be EXPECTED, got VALUE".
+api::ApiError wrong(std::string field, std::string_view expected, const Json& value);
 
 }  // namespace aerie::openai

@@ -11,20 +11,6 @@ using api::Call;
 using api::MaybeError;
 using Kind = Grammar::Kind;
 
-namespace {
-
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
-                    .param = std::move(field)};
-}
-
-bool is_empty(const Json& value) {
-    return (value.is_string() && value.as_string().empty()) ||
-           (value.is_object() && value.as_object().empty());
-}
-
-}  // namespace
-
 MaybeError set_grammar(const char* field, Kind kind, std::string text, Call& call) {
     if (!call.grammar_field.empty()) {
         return ApiError{
@@ -40,7 +26,7 @@ MaybeError set_grammar(const char* field, Kind kind, std::string text, Call& cal
 }
 
 MaybeError read_grammar_text(const char* field, Kind kind, const Json& value, Call& call) {
-    if (is_empty(value)) return {};
+    if (value == Json("") || value == Json::object()) return {};
     const bool is_json = kind == Kind::kJsonSchema || kind == Kind::kStructuralTag;
     if (is_json && value.is_object()) return set_grammar(field, kind, value.dump(), call);
     if (!value.is_string()) {

@@ -11,11 +11,6 @@ namespace {
 using api::ApiError;
 using api::MaybeError;
 
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
-                    .param = std::move(field)};
-}
-
 // A list of text parts becomes one text, joined as SGLang joins it.
 MaybeError read_content(const std::string& field, const Json& content, Json& into) {
     if (content.is_string() || content.is_null()) {

@@ -15,11 +15,6 @@ using api::MaybeError;
 constexpr int kDefaultCompletionTokens = 16;
 constexpr size_t kMaxChoices = 1024;  // prompts × n of one call
 
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
-                    .param = std::move(field)};
-}
-
 void set_defaults(const api::CallDefaults& defaults, Call& call) {
     call.sampling.temperature = defaults.temperature;
     call.sampling.top_p = defaults.top_p;

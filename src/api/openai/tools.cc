@@ -18,11 +18,6 @@ using api::MaybeError;
 
 constexpr size_t kMaxToolName = 256;  // bytes
 
-ApiError wrong(std::string field, std::string_view expected, const Json& value) {
-    return ApiError{.message = fmt::format("{} must be {}, {}", field, expected, got(value)),
-                    .param = std::move(field)};
-}
-
 // A name has to fit on the line where the model writes it.
 bool is_tool_name(const Json& name) {
     return name.is_string() && !name.as_string().empty() &&
