@@ -1,4 +1,4 @@
-// frontend_echo MODEL_DIR PORT: the HTTP API over a FakeEngine that repeats what the user said
+// frontend_echo MODEL_DIR PORT [CERTFILE KEYFILE]: the HTTP API over a FakeEngine that repeats what the user said
 // last, or the end of a prompt that is no chat; with the cache_salt "hold" it then says nothing
 // more, for ever. So a client can have every answer it asks for: calls of tools, reasoning, stop
 // strings. Ends with its standard input.
@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "frontend/frontend.h"
 #include "frontend/testing/fake_engine.h"
@@ -41,7 +42,7 @@ Script repeat(const Request& request, const Tokenizer& tokenizer) {
     return script;
 }
 
-int run(const std::string& model_dir, int port) {
+int run(const std::string& model_dir, int port, http::TlsOptions tls) {
     auto tokenizer = Tokenizer::load(model_dir);
     auto source = find_chat_template(model_dir);
     auto chat = source ? ChatTemplate::compile(*source) : Result<ChatTemplate>(source.error());
@@ -53,6 +54,7 @@ int run(const std::string& model_dir, int port) {
     metrics::Registry registry;
     FrontendOptions options;
     options.http.port = port;
+    options.http.tls = std::move(tls);
     options.served_model_name = "echo";
     options.context_length = 4096;
     options.defaults.formats = parse::formats_of_template(*source);
@@ -67,7 +69,8 @@ int run(const std::string& model_dir, int port) {
         std::fprintf(stderr, "%s\n", frontend.message().c_str());
         return 2;
     }
-    std::printf("http://127.0.0.1:%d\n", (*frontend)->port());
+    std::printf("%s://127.0.0.1:%d\n", options.http.tls.certfile.empty() ? "http" : "https",
+                (*frontend)->port());
     std::fflush(stdout);
     while (std::getchar() != EOF) {
     }
@@ -79,9 +82,11 @@ int run(const std::string& model_dir, int port) {
 }  // namespace aerie::frontend
 
 int main(int argc, char** argv) {
-    if (argc != 3) {
-        std::fprintf(stderr, "usage: frontend_echo MODEL_DIR PORT\n");
+    if (argc != 3 && argc != 5) {
+        std::fprintf(stderr, "usage: frontend_echo MODEL_DIR PORT [CERTFILE KEYFILE]\n");
         return 2;
     }
-    return aerie::frontend::run(argv[1], std::atoi(argv[2]));
+    aerie::http::TlsOptions tls;
+    if (argc == 5) tls = {.certfile = argv[3], .keyfile = argv[4]};
+    return aerie::frontend::run(argv[1], std::atoi(argv[2]), std::move(tls));
 }
