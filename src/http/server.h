@@ -17,9 +17,10 @@
 namespace aerie::http {
 
 struct TlsOptions {
-    std::string certfile, keyfile;  // PEM; empty: plain HTTP
-    std::string keyfile_password;   // empty: the key is not encrypted
-    std::string ca_certs;           // PEM; not empty: clients must have a certificate of one of these
+    std::string certfile = {}, keyfile = {};  // PEM; empty: plain HTTP
+    std::string keyfile_password = {};        // empty: the key is not encrypted
+    // PEM; not empty: clients must have a certificate of one of these.
+    std::string ca_certs = {};
 };
 
 // What a client is refused for names the setting that holds the limit (config/http_limits.h).

@@ -51,7 +51,9 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const TlsOptions& options) 
     SSL_CTX* const native = context->native_handle();
     SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
     SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION);
-    SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);  // an idle connection holds none
+    // An idle connection holds no buffers. Writes go on with what is left, wherever that lies then.
+    SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_id_context(native, kSessionContext, sizeof(kSessionContext) - 1);
     error_code failed;
     context->use_certificate_chain_file(options.certfile, failed);
