@@ -9,6 +9,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/mla_plan.h"
 #include "tensor/cuda/check.h"
+#include "tensor/pinned_buffer.h"
 
 namespace aerie::kernels {
 namespace {
@@ -42,8 +43,7 @@ struct MlaStep::Impl {
         CHECK(limits.max_rows * s.heads * kWidth <= INT32_MAX, "{} rows of {} heads",
               limits.max_rows, s.heads);
         for (Staging& t : staging) {
-            t.ints =
-                static_cast<int32_t*>(card::allocate_pinned(plan.max_ints() * sizeof(int32_t)));
+            t.ints = PinnedBuffer(plan.max_ints() * sizeof(int32_t));
             CUDA_CHECK(cudaEventCreateWithFlags(&t.sent, cudaEventDisableTiming));
         }
     }
@@ -51,7 +51,6 @@ struct MlaStep::Impl {
         for (Staging& t : staging) {
             CUDA_CHECK(cudaEventSynchronize(t.sent));
             CUDA_CHECK(cudaEventDestroy(t.sent));
-            card::release_pinned(t.ints);
         }
     }
 
@@ -61,7 +60,7 @@ struct MlaStep::Impl {
     Buffer ints, partial, partial_lse;  // the card's
     // Two, so that one step is planned while the copy of the one before is still in the queue.
     struct Staging {
-        int32_t* ints = nullptr;
+        PinnedBuffer ints;
         cudaEvent_t sent = nullptr;
     } staging[2];
     int turn = 0;
@@ -78,8 +77,8 @@ void MlaStep::prepare(Stream& stream, std::span<const MlaSequence> sequences, in
     Impl::Staging& staging = m.staging[m.turn ^= 1];
     CUDA_CHECK(cudaEventSynchronize(staging.sent));
     m.layout = m.plan.layout(num_rows);
-    const int64_t used = m.plan.make(sequences, num_rows, staging.ints);
-    card::copy(stream.queue(), m.ints.data(), staging.ints, used * sizeof(int32_t));
+    const int64_t used = m.plan.make(sequences, num_rows, staging.ints.as<int32_t>());
+    card::copy(stream.queue(), m.ints.data(), staging.ints.as<int32_t>(), used * sizeof(int32_t));
     CUDA_CHECK(cudaEventRecord(staging.sent, static_cast<cudaStream_t>(stream.queue())));
 }
 

@@ -13,6 +13,11 @@ constexpr int64_t kPrefillRows = 2048;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();  // a share that splits nothing
+
+// In tokens: what a piece of work costs beside its tokens.
+int64_t cost_of_a_tile(const MlaPlan::Layout& l) { return 2 * kBlockRows * l.width; }
+
 int num_tiles(const MlaSequence& s, int heads, int tile_rows) {
     return static_cast<int>(ceil_div(int64_t{s.num_rows} * heads, tile_rows));
 }
@@ -91,12 +96,15 @@ int64_t MlaPlan::make(std::span<const MlaSequence> sequences, int64_t num_rows, 
     std::sort(order_.begin(), order_.end(),
               [&](int a, int b) { return std::pair(length(b), a) < std::pair(length(a), b); });
 
-    teams_.clear();
-    for (int i = 0; i < l.num_teams; ++i) teams_.push_back({0, i});
+    clear_teams(l);
     works_.clear();
     num_merges_ = num_partial_rows_ = 0;
     std::fill_n(ints + l.merge_begin, l.page_table - l.merge_begin, 0);
-    const int64_t share = share_of_a_team(sequences, l);
+    int64_t share = kWhole;
+    if (limits_.balanced) {
+        const int64_t even = share_of_a_team(sequences, l);
+        if (busiest(sequences, l, even) < busiest(sequences, l, kWhole)) share = even;
+    }
     for (int i : order_) {
         const MlaSequence& s = sequences[i];
         for (int t = num_tiles(s, limits_.heads, kBlockRows * l.width); t-- > 0;)
@@ -107,7 +115,6 @@ int64_t MlaPlan::make(std::span<const MlaSequence> sequences, int64_t num_rows, 
 }
 
 int64_t MlaPlan::share_of_a_team(std::span<const MlaSequence> sequences, const Layout& l) const {
-    if (!limits_.balanced) return std::numeric_limits<int64_t>::max();
     int64_t tokens = 0;
     for (const MlaSequence& s : sequences)
         for (int t = num_tiles(s, limits_.heads, kBlockRows * l.width); t-- > 0;)
@@ -115,6 +122,34 @@ int64_t MlaPlan::share_of_a_team(std::span<const MlaSequence> sequences, const L
     // Short parts are multiples of the kernel's 64 tokens, long ones of 256.
     const int64_t share = std::max<int64_t>(ceil_div(tokens, l.num_teams), 1);
     return share <= 192 ? ceil_div(share, 64) * 64 : ceil_div(share, 256) * 256;
+}
+
+// What the busiest team has to do. Leaves the teams as if they had nothing.
+int64_t MlaPlan::busiest(std::span<const MlaSequence> sequences, const Layout& l, int64_t share) {
+    const int tile_rows = kBlockRows * l.width;
+    int64_t most = 0;
+    for (int i : order_)
+        for (int t = num_tiles(sequences[i], limits_.heads, tile_rows); t-- > 0;)
+            for (int64_t rest = kv_end(sequences[i], t, limits_.heads, tile_rows); rest > 0;
+                 rest -= share)
+                most = std::max(most, give(std::min(rest, share), l).cost);
+    clear_teams(l);
+    return most;
+}
+
+void MlaPlan::clear_teams(const Layout& l) {
+    teams_.clear();
+    for (int i = 0; i < l.num_teams; ++i) teams_.push_back({0, i});
+}
+
+// To the team with the least to do.
+MlaPlan::Team MlaPlan::give(int64_t num_tokens, const Layout& l) {
+    std::pop_heap(teams_.begin(), teams_.end(), std::greater<>());
+    Team& team = teams_.back();
+    team.cost += cost_of_a_tile(l) + num_tokens;
+    const Team changed = team;
+    std::push_heap(teams_.begin(), teams_.end(), std::greater<>());
+    return changed;
 }
 
 void MlaPlan::add_tile(const MlaSequence& s, int index, int tile, const Layout& l, int64_t share,
@@ -129,12 +164,8 @@ void MlaPlan::add_tile(const MlaSequence& s, int index, int tile, const Layout& 
         add_merge(int64_t{s.first_row} * limits_.heads + q_start, num_rows, end, l, share, ints);
     for (int begin = 0; begin < end;) {
         const auto length = static_cast<int>(std::min<int64_t>(end - begin, share));
-        std::pop_heap(teams_.begin(), teams_.end(), std::greater<>());
-        Team& team = teams_.back();
-        team.cost += 2 * tile_rows + length;  // a tile costs as much as twice its rows of tokens
-        works_.push_back(
-            {team.index, index, q_start, begin, begin + length, split ? num_partial_rows_ : -1});
-        std::push_heap(teams_.begin(), teams_.end(), std::greater<>());
+        works_.push_back({give(length, l).index, index, q_start, begin, begin + length,
+                          split ? num_partial_rows_ : -1});
         if (split) num_partial_rows_ += num_rows;
         begin += length;
     }

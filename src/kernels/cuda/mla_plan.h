@@ -77,6 +77,9 @@ class MlaPlan {
     };
 
     int64_t share_of_a_team(std::span<const MlaSequence> sequences, const Layout& layout) const;
+    int64_t busiest(std::span<const MlaSequence> sequences, const Layout& layout, int64_t share);
+    void clear_teams(const Layout& layout);
+    Team give(int64_t num_tokens, const Layout& layout);
     void add_tile(const MlaSequence& sequence, int index, int tile, const Layout& layout,
                   int64_t share, int32_t* ints);
     void add_merge(int64_t first_packed_row, int num_rows, int kv_end, const Layout& layout,
