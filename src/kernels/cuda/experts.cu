@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/fp8_ops.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row_io.cuh"
@@ -149,6 +150,8 @@ GemmShape shape_of(const LinearWeight& w, int64_t n, ConstView x, View y) {
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out) {
     Ffn ffn{.lines = x.rows, .inner = weights.down.k(), .hidden = x.cols};
     if (x.rows == 0) return;
+    if (stream.quantises_rows() && fp8_serves(weights, out))
+        return fp8_dense_ffn(stream, x, weights, out);
     Parts parts;
     ffn.place(parts);
     parts = {
@@ -174,6 +177,7 @@ void routed_ffn(Stream& stream, const RoutedArgs& args) {
               args.top_k <= kMaxTopK && num_choices < (int64_t{1} << 30),
           "{} experts, {} a token, {} rows", args.num_experts, args.top_k, rows);
     if (rows == 0) return;
+    if (stream.quantises_rows() && fp8_serves(args)) return fp8_routed_ffn(stream, args);
 
     Ffn ffn{.lines = num_choices, .inner = inner, .hidden = hidden};
     Lines lines;

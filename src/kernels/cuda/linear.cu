@@ -1,3 +1,4 @@
+#include "kernels/cuda/fp8_ops.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row_io.cuh"
@@ -38,6 +39,7 @@ bool same_shape(const LinearTask& a, const LinearTask& b) {
 
 void linear(Stream& stream, const LinearTask& task) {
     check_task(task);
+    if (stream.quantises_rows() && fp8_serves(task)) return fp8_linear(stream, task);
     const GemmTask one = task_of(task);
     gemm(stream, shape_of(task), {&one, 1}, task.x_rows);
 }

@@ -1,0 +1,241 @@
+// The routed experts with FP8 weights: rows are copied, quantised, to where their experts' rows lie
+// one after the other, go through two grouped products, and are weighed and added up again.
+#include <algorithm>
+
+#include "kernels/cuda/fp8_gemm.h"
+#include "kernels/cuda/fp8_ops.h"
+#include "kernels/cuda/fp8_quantise.cuh"
+#include "kernels/cuda/row_io.cuh"
+#include "tensor/cuda/check.h"
+
+namespace aerie::kernels::cuda {
+namespace {
+
+constexpr int kMaxExperts = 256, kMaxChoices = 32;
+constexpr int kThreads = 256;
+constexpr int kPlaceThreads = 1024;
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Gives each choice of an expert of ours a slot, -1 to the others, and says where each expert's
+// slots end. One block; the order within an expert is any, as no row's result depends on it.
+__global__ void __launch_bounds__(kPlaceThreads)
+    place(const int32_t* ids, int num_choices, int first_expert, int num_experts, int tile_rows,
+          int padded_experts, int32_t* slots, int32_t* ends) {
+    __shared__ int count[kMaxExperts], begin[kMaxExperts], sums[kMaxExperts / 32];
+    const int t = threadIdx.x;
+    if (t < kMaxExperts) count[t] = 0;
+    __syncthreads();
+    // Several choices a thread at a time: what takes time is to wait for them.
+    constexpr int kBatch = 8;
+    for (int base = t; base < num_choices; base += kPlaceThreads * kBatch) {
+        int expert[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = base + j * kPlaceThreads;
+            expert[j] = i < num_choices ? ids[i] - first_expert : -1;
+        }
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = base + j * kPlaceThreads;
+            const bool ours = expert[j] >= 0 && expert[j] < num_experts;
+            if (i < num_choices) slots[i] = ours ? atomicAdd(&count[expert[j]], 1) : -1;
+        }
+    }
+    __syncthreads();
+    if (t < kMaxExperts) {
+        const int length = (count[t] + tile_rows - 1) / tile_rows * tile_rows;
+        int sum = length;
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int before = __shfl_up_sync(~0u, sum, distance);
+            if (t % 32 >= distance) sum += before;
+        }
+        if (t % 32 == 31) sums[t / 32] = sum;
+        begin[t] = sum - length;
+    }
+    __syncthreads();
+    if (t < kMaxExperts) {
+        for (int warp = 0; warp < t / 32; ++warp) begin[t] += sums[warp];
+        if (t < padded_experts) ends[t] = begin[t] + count[t];
+    }
+    __syncthreads();
+    for (int base = t; base < num_choices; base += kPlaceThreads * kBatch) {
+        int expert[kBatch], slot[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = base + j * kPlaceThreads;
+            slot[j] = i < num_choices ? slots[i] : -1;
+            expert[j] = i < num_choices ? ids[i] - first_expert : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j)
+            if (slot[j] >= 0) slots[base + j * kPlaceThreads] = slot[j] + begin[expert[j]];
+    }
+}
+
+// The kernels over rows: a block takes kThreads · 8 columns of one row, half a warp a group of 128.
+// All lanes take part in the shuffles of quantise(); those past the end repeat the last columns.
+__device__ inline int column_of_thread() { return (blockIdx.y * kThreads + threadIdx.x) * 8; }
+
+__device__ inline void store(const Fp8Rows& out, int64_t row, int column, const Quantised& q) {
+    *reinterpret_cast<uint2*>(out.values + row * out.cols + column) = q.values;
+    if (column % 128 == 0) out.scales[column / 128 * out.scale_stride + row] = q.scale;
+}
+
+// Each row to all its slots.
+__global__ void __launch_bounds__(kThreads)
+    quantise_to_slots(const __nv_bfloat16* x, int64_t row_stride, int top_k, const int32_t* slots,
+                      Fp8Rows out) {
+    const int64_t row = blockIdx.x;
+    const int column = column_of_thread(), cols = static_cast<int>(out.cols);
+    const Quantised q =
+        quantise(Eight::load(x + row * row_stride + min(column, cols - 128 + column % 128)));
+    if (column >= cols) return;
+    for (int j = 0; j < top_k; ++j) {
+        const int slot = slots[row * top_k + j];
+        if (slot >= 0) store(out, slot, column, q);
+    }
+}
+
+// The slot of one choice a row of blocks.
+__global__ void __launch_bounds__(kThreads)
+    silu_mul_of_slots(const __nv_bfloat16* gate_up, const int32_t* slots, Fp8Rows out) {
+    const int64_t slot = slots[blockIdx.x];
+    if (slot < 0) return;
+    const int column = column_of_thread(), cols = static_cast<int>(out.cols);
+    const __nv_bfloat16* from = gate_up + slot * 2 * cols + min(column, cols - 128 + column % 128);
+    const Quantised q = quantise(silu_mul(Eight::load(from), Eight::load(from + cols)));
+    if (column < cols) store(out, slot, column, q);
+}
+
+__device__ inline void store(float* to, const float (&v)[8]) {
+    reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
+    reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
+}
+__device__ inline void store(__nv_bfloat16* to, const float (&v)[8]) {
+    uint4 bits;
+    auto* pairs = reinterpret_cast<__nv_bfloat162*>(&bits);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+    *reinterpret_cast<uint4*>(to) = bits;
+}
+
+// A row's slots' results times their weights, added in ascending expert.
+template <typename Out>
+__global__ void __launch_bounds__(kThreads)
+    combine(const __nv_bfloat16* y, int cols, int top_k, const int32_t* ids, const float* weights,
+            const int32_t* slots, Out* out, int64_t out_stride) {
+    __shared__ int64_t slot_of[kMaxChoices];
+    __shared__ float weight_of[kMaxChoices];
+    __shared__ int num_slots;
+    const int64_t row = blockIdx.x;
+    if (threadIdx.x < 32) {
+        const int j = threadIdx.x;
+        const int slot = j < top_k ? slots[row * top_k + j] : -1;
+        const int id = j < top_k ? ids[row * top_k + j] : 0;
+        const unsigned ours = __ballot_sync(~0u, slot >= 0);
+        int rank = 0;
+        for (int other = 0; other < top_k; ++other) {
+            const int other_id = __shfl_sync(~0u, id, other);
+            if ((ours >> other & 1) != 0 && other_id < id) ++rank;
+        }
+        if (slot >= 0) {
+            slot_of[rank] = slot;
+            weight_of[rank] = weights[row * top_k + j];
+        }
+        if (j == 0) num_slots = __popc(ours);
+    }
+    __syncthreads();
+    const int column = column_of_thread();
+    if (column >= cols) return;
+    float sum[8] = {};
+#pragma unroll 4
+    for (int j = 0; j < num_slots; ++j) {
+        const Eight part = Eight::load(y + slot_of[j] * cols + column);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum[i] = fmaf(weight_of[j], part.v[i], sum[i]);
+    }
+    store(out + row * out_stride + column, sum);
+}
+
+dim3 grid_of(int64_t rows, int64_t cols) {
+    return dim3(static_cast<unsigned>(rows),
+                static_cast<unsigned>((cols + kThreads * 8 - 1) / (kThreads * 8)));
+}
+
+// One call's memory: the results of the second product lie where the first one's rows and results
+// lay.
+struct Workspace {
+    int64_t capacity;
+    Fp8Rows x, product;
+    View gate_up, y;
+    int32_t *slots, *ends;
+
+    Workspace(Stream& stream, const RoutedArgs& a, int tile_rows) {
+        const int64_t hidden = a.x.cols, inner = a.experts->down.k();
+        const int64_t choices = a.x.rows * std::min(a.top_k, a.num_experts);
+        capacity =
+            round_up(choices, tile_rows) + std::min<int64_t>(choices, a.num_experts) * tile_rows;
+        const int64_t x_bytes = round_up(Fp8Rows::num_bytes(capacity, hidden), 256);
+        const int64_t first = std::max<int64_t>(x_bytes + capacity * 2 * inner * sizeof(BF16),
+                                                capacity * hidden * sizeof(BF16));
+        const int64_t product_at = round_up(first, 256);
+        const int64_t slots_at = product_at + round_up(Fp8Rows::num_bytes(capacity, inner), 256);
+        const int64_t ends_at = slots_at + a.x.rows * a.top_k * sizeof(int32_t);
+        auto* memory = static_cast<std::byte*>(stream.card_scratch(
+            Stream::CardScratch::kExperts, ends_at + kMaxExperts * sizeof(int32_t)));
+        x = Fp8Rows::at(memory, capacity, hidden);
+        gate_up = View(memory + x_bytes, DType::kBF16, capacity, 2 * inner);
+        y = View(memory, DType::kBF16, capacity, hidden);
+        product = Fp8Rows::at(memory + product_at, capacity, inner);
+        slots = reinterpret_cast<int32_t*>(memory + slots_at);
+        ends = reinterpret_cast<int32_t*>(memory + ends_at);
+    }
+};
+
+}  // namespace
+
+bool fp8_serves(const RoutedArgs& a) {
+    const LinearWeight &up = a.experts->gate_up, &down = a.experts->down;
+    return up.storage() == DType::kF8E4M3 && down.storage() == DType::kF8E4M3 &&
+           a.num_experts <= kMaxExperts && a.top_k <= kMaxChoices &&
+           fp8_gemm_serves(up.n() / a.num_experts, up.k()) && up.n() % (128 * a.num_experts) == 0 &&
+           fp8_gemm_serves(down.n() / a.num_experts, down.k()) &&
+           down.n() % (128 * a.num_experts) == 0 && a.x.row_stride % 8 == 0 &&
+           a.out.row_stride % 8 == 0;
+}
+
+void fp8_routed_ffn(Stream& stream, const RoutedArgs& a) {
+    if (a.x.rows == 0) return;
+    const auto queue = queue_of(stream);
+    const auto rows = static_cast<int>(a.x.rows), hidden = static_cast<int>(a.x.cols);
+    const int num_choices = rows * a.top_k;
+    Fp8Groups groups{.num_groups = a.num_experts,
+                     .tile_rows = Fp8Groups::tile_rows_for(num_choices / a.num_experts)};
+    const Workspace w(stream, a, groups.tile_rows);
+    groups.ends = w.ends;
+    place<<<1, kPlaceThreads, 0, queue>>>(a.ids, num_choices, a.first_expert, a.num_experts,
+                                          groups.tile_rows, Fp8Groups::padded_groups(a.num_experts),
+                                          w.slots, w.ends);
+    quantise_to_slots<<<grid_of(rows, hidden), kThreads, 0, queue>>>(
+        reinterpret_cast<const __nv_bfloat16*>(a.x.data), a.x.row_stride, a.top_k, w.slots, w.x);
+    CUDA_CHECK(cudaGetLastError());
+    fp8_gemm_grouped(stream, w.x, a.experts->gate_up, groups, w.gate_up);
+    silu_mul_of_slots<<<grid_of(num_choices, w.product.cols), kThreads, 0, queue>>>(
+        reinterpret_cast<const __nv_bfloat16*>(w.gate_up.data), w.slots, w.product);
+    CUDA_CHECK(cudaGetLastError());
+    fp8_gemm_grouped(stream, w.product, a.experts->down, groups, w.y);
+    const auto* y = reinterpret_cast<const __nv_bfloat16*>(w.y.data);
+    if (a.out.dtype == DType::kF32)
+        combine<<<grid_of(rows, hidden), kThreads, 0, queue>>>(
+            y, hidden, a.top_k, a.ids, a.weights, w.slots, reinterpret_cast<float*>(a.out.data),
+            a.out.row_stride);
+    else
+        combine<<<grid_of(rows, hidden), kThreads, 0, queue>>>(
+            y, hidden, a.top_k, a.ids, a.weights, w.slots,
+            reinterpret_cast<__nv_bfloat16*>(a.out.data), a.out.row_stride);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace aerie::kernels::cuda
