@@ -6,7 +6,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kPerLane = kMaxExperts / 32;
 constexpr uint32_t kNever = 0;  // below every key
 
 // exp with the steps, and so the bits, of the CPU's (kernels/cpu/vec.h), lest the two choose other
@@ -94,7 +93,9 @@ __device__ uint64_t best_groups(const GateArgs& args, const float* group_scores)
     return kept;
 }
 
-// One block a row. Scores and choices by all threads, groups by a warp each, the selection by one.
+// One block a row. Scores and choices by all threads, groups by a warp each, the selection by one,
+// of whose lanes each has every 32nd choice.
+template <int kPerLane>
 __global__ void __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ GateArgs args) {
     __shared__ float scores[kMaxExperts];
     __shared__ uint32_t keys[kMaxExperts];
@@ -122,11 +123,10 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ 
     if (warp != 0) return;
 
     uint32_t mine[kPerLane];
-    const int per_lane = (n + 31) / 32;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
         const int e = i * 32 + lane;
-        mine[i] = i < per_lane && e < n && (kept >> (e / size) & 1) != 0 ? keys[e] : kNever;
+        mine[i] = e < n && (kept >> (e / size) & 1) != 0 ? keys[e] : kNever;
     }
     int32_t* ids = args.ids + int64_t{blockIdx.x} * args.top_k;
     float* weights = args.weights + int64_t{blockIdx.x} * args.top_k;
@@ -134,13 +134,12 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ 
     for (int i = 0; i < args.top_k; ++i) {
         uint32_t best = kNever;
 #pragma unroll
-        for (int j = 0; j < kPerLane; ++j)
-            if (j < per_lane) best = max(best, mine[j]);
+        for (int j = 0; j < kPerLane; ++j) best = max(best, mine[j]);
         best = __reduce_max_sync(~0u, best);
         int at = kMaxExperts;
 #pragma unroll
         for (int j = kPerLane - 1; j >= 0; --j)
-            if (j < per_lane && mine[j] == best) at = j * 32 + lane;
+            if (mine[j] == best) at = j * 32 + lane;
         at = __reduce_min_sync(~0u, at);
 #pragma unroll
         for (int j = 0; j < kPerLane; ++j)
@@ -169,7 +168,10 @@ void gate(Stream& stream, const GateArgs& args) {
           "{} experts, {} of {} groups, {} a token", experts, args.topk_group, args.num_groups,
           args.top_k);
     if (args.logits.rows == 0) return;
-    gate_kernel<<<static_cast<unsigned>(args.logits.rows), kThreads, 0, queue_of(stream)>>>(args);
+    const auto kernel = experts <= 64    ? gate_kernel<2>
+                        : experts <= 256 ? gate_kernel<8>
+                                         : gate_kernel<kMaxExperts / 32>;
+    kernel<<<static_cast<unsigned>(args.logits.rows), kThreads, 0, queue_of(stream)>>>(args);
     CUDA_CHECK(cudaGetLastError());
 }
 

@@ -5,19 +5,17 @@
 
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/row_io.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 namespace aerie::kernels::cuda {
 namespace {
 
 // A block computes kBlockN columns of y (rows of W) for one tile of rows of y, over one slice of K.
-// W is the tensor cores' left operand, so that a tile has as few as 8 rows of y. Each of the four
-// warps has 32 columns, and all rows of the tile. The blocks of the slices of K form a cluster and
-// add their results through shared memory.
-//
-// Where K lies in the fragments is free, as long as W and x agree. Lane (g, t) of a warp takes the
-// 16 consecutive k at 16·t of every 64, four for each of four products: its loads from shared
-// memory are then 16 bytes wide for both storages of W.
-constexpr int kThreads = 128;
+// W is the tensor cores' left operand, from registers, where FP8 has become bfloat16 on the way, so
+// that a tile has as few as 8 rows of y. Each of the two warpgroups has 64 columns, and all rows of
+// the tile. What one waits for the other, and the other blocks of the multiprocessor, fill. The
+// blocks of the slices of K form a cluster and add their results through shared memory.
+constexpr int kThreads = 256;
 constexpr int kBlockN = 128;
 constexpr int kSumPitch = kBlockN + 4;  // of the sums in shared memory: conflict-free, 16 bytes
 constexpr int kScaleBlock = 128;
@@ -42,11 +40,11 @@ struct Config {
     static constexpr int kWeightSize = kFp8 ? 1 : 2;
     static constexpr int kWeightPitch = kDepth * kWeightSize;  // bytes
     static constexpr int kWeightChunks = kWeightPitch / 16;    // of a row
-    static constexpr int kXPitch = kDepth * 2;
-    static constexpr int kXChunks = kXPitch / 16;
+    static constexpr int kXChunks = kDepth / 8;
     static constexpr int kWeightBytes = kBlockN * kWeightPitch;
-    static constexpr int kStageBytes = kWeightBytes + kRows * kXPitch;
-    static constexpr int kStages = kRows <= 32 ? 5 : kRows == 64 ? 4 : 3;
+    static constexpr int kHalfBytes = kRows * 128;  // x's rows for 64 of K
+    static constexpr int kStageBytes = kWeightBytes + kHalfBytes * (kDepth / 64);
+    static constexpr int kStages = kRows == 128 ? (kFp8 ? 4 : 3) : kRows == 64 && kFp8 ? 6 : 4;
     static constexpr int kSumBytes = kRows * kSumPitch * 4;
     static constexpr int kBufferBytes = std::max(kStages * kStageBytes, kSumBytes);
 };
@@ -66,14 +64,6 @@ __device__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-__device__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // Two FP8 values (the lower 16 bits) to bf16(value · scale). e4m3 fits float16 exactly.
 __device__ uint32_t dequantised(uint32_t two, float scale) {
     const __half2_raw half =
@@ -82,78 +72,46 @@ __device__ uint32_t dequantised(uint32_t two, float scale) {
     return bf16_pair(__fmul_rn(f.x, scale), __fmul_rn(f.y, scale));
 }
 
-// Where 16-byte chunk c of a row lies: rows g and g + 1 are read together by lanes that take every
-// second chunk (bfloat16), or one half of the chunks (FP8 rows of 128 bytes).
-template <typename C>
-__device__ int x_chunk(int row, int c) {
-    return c ^ (row & 1);
-}
+// Where 16-byte chunk c of a row of W lies: eight rows of one chunk are in different banks.
 template <typename C>
 __device__ int weight_chunk(int row, int c) {
-    if constexpr (C::kWeightSize == 2) return c ^ (row & 1);
-    return C::kWeightChunks == 8 ? c ^ ((row & 1) << 2) : c;
+    return C::kWeightChunks == 8 ? c ^ (row & 7) : c ^ (row >> 1 & 3);
 }
 
-// The 16 values of row `row` of W at 16·t of part `sub` of a stage: eight pairs.
+// This thread's part of the 16 rows of W of its warp, at 16·step of a stage.
 template <typename C>
-__device__ void load_weights(const std::byte* stage, int row, int sub, int t, float scale,
-                             uint32_t (&out)[8]) {
-    const auto* chunks = reinterpret_cast<const uint4*>(stage + row * C::kWeightPitch);
+__device__ void load_weights(const std::byte* stage, int step, float scale, uint32_t (&a)[4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if constexpr (C::kWeightSize == 2) {
-        const uint4 a = chunks[weight_chunk<C>(row, sub * 8 + 2 * t)];
-        const uint4 b = chunks[weight_chunk<C>(row, sub * 8 + 2 * t + 1)];
-        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
-        out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+        const int row = warp * 16 + lane % 16, c = 2 * step + lane / 16;
+        asm volatile(
+            "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+            : "r"(shared_address(stage + row * C::kWeightPitch + weight_chunk<C>(row, c) * 16)));
     } else {
-        const uint4 a = chunks[weight_chunk<C>(row, sub * 4 + t)];
-        const uint32_t words[4] = {a.x, a.y, a.z, a.w};
+        const int row = warp * 16 + lane / 4;  // and 8 below, whose chunks lie alike
+        const std::byte* at =
+            stage + row * C::kWeightPitch + weight_chunk<C>(row, step) * 16 + lane % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            out[2 * i] = dequantised(words[i] & 0xffffu, scale);
-            out[2 * i + 1] = dequantised(words[i] >> 16, scale);
-        }
+        for (int i = 0; i < 4; ++i)
+            a[i] = dequantised(
+                *reinterpret_cast<const uint16_t*>(at + i % 2 * 8 * C::kWeightPitch + i / 2 * 8),
+                scale);
     }
 }
 
 template <typename C, int kRows>
-__device__ void multiply_stage(const std::byte* stage, float scale,
-                               float (&sums)[2][kRows / 8][4]) {
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    constexpr int kTogether = kRows / 8 < 4 ? kRows / 8 : 4;  // eights of rows
+__device__ void multiply_stage(const std::byte* stage, float scale, float (&sums)[kRows / 2]) {
+    const uint32_t x = shared_address(stage + C::kWeightBytes);
+    uint32_t a[C::kDepth / 16][4];
 #pragma unroll
-    for (int sub = 0; sub < C::kDepth / 64; ++sub) {
-        uint32_t w[2][2][8];
-#pragma unroll
-        for (int m = 0; m < 2; ++m)
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                load_weights<C>(stage, warp * 32 + m * 16 + half * 8 + g, sub, t, scale,
-                                w[m][half]);
-#pragma unroll
-        for (int first = 0; first < kRows / 8; first += kTogether) {
-            uint32_t x[kTogether][8];
-#pragma unroll
-            for (int i = 0; i < kTogether; ++i) {
-                const int row = (first + i) * 8 + g;
-                const auto* chunks =
-                    reinterpret_cast<const uint4*>(stage + C::kWeightBytes + row * C::kXPitch);
-                const uint4 a = chunks[x_chunk<C>(row, sub * 8 + 2 * t)];
-                const uint4 b = chunks[x_chunk<C>(row, sub * 8 + 2 * t + 1)];
-                x[i][0] = a.x, x[i][1] = a.y, x[i][2] = a.z, x[i][3] = a.w;
-                x[i][4] = b.x, x[i][5] = b.y, x[i][6] = b.z, x[i][7] = b.w;
-            }
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-#pragma unroll
-                for (int i = 0; i < kTogether; ++i)
-#pragma unroll
-                    for (int m = 0; m < 2; ++m) {
-                        const uint32_t a[4] = {w[m][0][2 * j], w[m][1][2 * j], w[m][0][2 * j + 1],
-                                               w[m][1][2 * j + 1]};
-                        multiply(sums[m][first + i], a, x[i][2 * j], x[i][2 * j + 1]);
-                    }
-        }
+    for (int step = 0; step < C::kDepth / 16; ++step) {
+        load_weights<C>(stage, step, scale, a[step]);
+        order_products();
+        add_product(sums, a[step], swizzled_operand(x + step / 4 * C::kHalfBytes + step % 4 * 32));
+        commit_products();
     }
+    wait_for_products();
 }
 
 // What one block computes.
@@ -186,23 +144,22 @@ __device__ void copy_stage(const Block& block, const int32_t* rows, int64_t k, i
         if (kChunks % kThreads != 0 && at >= kChunks) break;
         const int row = at / C::kXChunks, c = at % C::kXChunks;
         const int64_t col = k + c * 8;
+        const int to = c / 8 * C::kHalfBytes + row * 128 + (c % 8 ^ row % 8) * 16;
         const bool valid = rows[row] >= 0 && col < block.k_end;
-        copy_async(stage + C::kWeightBytes + row * C::kXPitch + x_chunk<C>(row, c) * 16,
+        copy_async(stage + C::kWeightBytes + to,
                    valid ? block.x + (rows[row] * x_stride + col) * 2 : block.x, valid);
     }
 }
 
 template <int kRows>
-__device__ void write_sums(const float (&sums)[2][kRows / 8][4], float* shared) {
+__device__ void write_sums(const float (&sums)[kRows / 2], float* shared) {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-    for (int m = 0; m < 2; ++m)
+    for (int i = 0; i < kRows / 8; ++i)
 #pragma unroll
-        for (int i = 0; i < kRows / 8; ++i)
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-                shared[(i * 8 + 2 * t + c % 2) * kSumPitch + warp * 32 + m * 16 + c / 2 * 8 + g] =
-                    sums[m][i][c];
+        for (int c = 0; c < 4; ++c)
+            shared[(i * 8 + 2 * t + c % 2) * kSumPitch + warp * 16 + c / 2 * 8 + g] =
+                sums[i * 4 + c];
 }
 
 // Four columns of one row of y.
@@ -227,10 +184,10 @@ __device__ void store(std::byte* y, bool bf16, bool together, int64_t n_left, fl
 
 // blockIdx: slices of a tile of rows one beside the other, then tiles; kBlockN columns; task.
 template <bool kFp8, int kRows, int kNumTasks>
-__global__ void __launch_bounds__(kThreads, kRows == 128 ? 2 : 3)
+__global__ void __launch_bounds__(kThreads, 2)
     gemm_kernel(const __grid_constant__ Params<kNumTasks> p) {
     using C = Config<kFp8, kRows>;
-    extern __shared__ __align__(128) std::byte buffer[];
+    extern __shared__ __align__(1024) std::byte buffer[];
     auto* rows = reinterpret_cast<int32_t*>(buffer + C::kBufferBytes);  // of x; −1: none
     auto* scales = reinterpret_cast<float*>(rows + kRows);              // of the slice
     const int slice = static_cast<int>(blockIdx.x) % p.num_slices;
@@ -266,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 128 ? 2 : 3)
 
     const int steps = static_cast<int>(
         (max(block.k_end - block.k_begin, int64_t{0}) + C::kDepth - 1) / C::kDepth);
-    float sums[2][kRows / 8][4] = {};
+    float sums[kRows / 2] = {};
 #pragma unroll
     for (int s = 0; s < C::kStages - 1; ++s) {
         if (s < steps)
@@ -277,6 +234,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 128 ? 2 : 3)
     int at = 0;
     for (int s = 0; s < steps; ++s) {
         wait_for_copies<C::kStages - 2>();
+        publish_to_products();
         __syncthreads();  // this stage is there for all, and the one before is no longer read
         const int next = s + C::kStages - 1;
         if (next < steps)

@@ -145,28 +145,30 @@ TEST_F(CardRows, RopeBits) {
     const RopeTable table(params, 3000), card_table(params, 3000, Device::kCuda);
     for (int64_t rows : {0, 1, 9})
         for (DType type : kTypes)
-            for (int heads : {1, 3, 128}) {
-                const int64_t head = 192;
-                Tensor x = random_tensor(type, rows, heads * head, 1), card_x = on_card(x);
-                Tensor y = poisoned(type, rows, heads * 80), card_y = on_card(y);
-                std::vector<int32_t> positions;
-                for (int64_t i = 0; i < rows; ++i)
-                    positions.push_back(static_cast<int32_t>(i * 337));
-                CardArray<int32_t> card_positions(positions);
-                const RopeArgs args{x.view(), positions.data(), heads, head, 128},
-                    card_args{card_x.view(), card_positions.data(), heads, head, 128};
-                rope_to(cpu_, table, args, y.view(), 80, 7);
-                rope_to(*stream_, card_table, card_args, card_y.view(), 80, 7);
-                rope(cpu_, table, args);
-                rope(*stream_, card_table, card_args);
-                wait();
-                EXPECT_TRUE(same_bits(on_host(card_x).view(), x.view()));
-                EXPECT_TRUE(same_nans(on_host(card_y).view(), y.view()));
-                for (int h = 0; h < heads; ++h)
-                    EXPECT_TRUE(
-                        same_bits(on_host(card_y).view().slice_cols(h * 80 + 7, h * 80 + 71),
-                                  y.view().slice_cols(h * 80 + 7, h * 80 + 71)));
-            }
+            for (int heads : {1, 3, 128})
+                for (int64_t before : {7, 8}) {
+                    const int64_t head = 192;
+                    Tensor x = random_tensor(type, rows, heads * head, 1), card_x = on_card(x);
+                    Tensor y = poisoned(type, rows, heads * 80), card_y = on_card(y);
+                    std::vector<int32_t> positions;
+                    for (int64_t i = 0; i < rows; ++i)
+                        positions.push_back(static_cast<int32_t>(i * 337));
+                    CardArray<int32_t> card_positions(positions);
+                    const RopeArgs args{x.view(), positions.data(), heads, head, 128},
+                        card_args{card_x.view(), card_positions.data(), heads, head, 128};
+                    rope_to(cpu_, table, args, y.view(), 80, before);
+                    rope_to(*stream_, card_table, card_args, card_y.view(), 80, before);
+                    rope(cpu_, table, args);
+                    rope(*stream_, card_table, card_args);
+                    wait();
+                    EXPECT_TRUE(same_bits(on_host(card_x).view(), x.view()));
+                    EXPECT_TRUE(same_nans(on_host(card_y).view(), y.view()));
+                    for (int h = 0; h < heads; ++h)
+                        EXPECT_TRUE(
+                            same_bits(on_host(card_y).view().slice_cols(h * 80 + before,
+                                                                        h * 80 + before + 64),
+                                      y.view().slice_cols(h * 80 + before, h * 80 + before + 64)));
+                }
 }
 
 TEST_F(CardRows, KvWriteSkipsOtherRanks) {
