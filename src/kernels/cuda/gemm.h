@@ -1,7 +1,7 @@
 // y = x · Wᵀ on the tensor cores, x bfloat16, W bfloat16 or FP8 with a scale for each 128×128
 // block, each weight taken as bf16(value · scale): kernels/linear.h's arithmetic.
 //
-// Order of additions. K is cut into split_of(n, k) slices of equal length, a multiple of 128.
+// Order of additions. K is cut into slices of equal length, a multiple of 128.
 // Within one the tensor cores add 16 products at a time, in a fixed order, to an fp32 sum that
 // begins at 0; the slices' sums are added in order. All of it depends on n and k alone: a row's
 // bits depend neither on the other rows nor on their number, nor on which storage the weight has.
