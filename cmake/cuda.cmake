@@ -21,8 +21,7 @@ set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 string(APPEND CMAKE_CUDA_FLAGS
        " --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler=-Wno-unused-parameter")
 # nvcc takes fmt's check of a format at compile time for an error.
-add_compile_definitions(AERIE_CUDA
-                        "$<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=;FMT_USE_CONSTEXPR=1>")
+add_compile_definitions("$<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=;FMT_USE_CONSTEXPR=1>")
 
 # The header libraries of cmake/cuda/requirements.txt, which scripts/setup --cuda puts beside pip's cache.
 # The two bring different versions of CUTLASS: a source names the one it is built with.

@@ -204,10 +204,9 @@ void RankHost::make_files(Replica& replica, KvPoolShape shape) {
 
 std::unique_ptr<exchange::AttentionSide> RankHost::make_exchange(
     const Replica& replica, const model::RankPlaceInReplica& place,
-    const metrics::AttentionMetrics& metrics, [[maybe_unused]] Stream& stream) {
-#ifdef AERIE_CUDA
-    if (device() == Device::kCuda) return exchange::make_card_side(card_side_options(replica.place, stream));
-#endif
+    const metrics::AttentionMetrics& metrics, Stream& stream) {
+    if (device() == Device::kCuda)
+        return exchange::make_card_side(card_side_options(replica.place, stream));
     exchange::AttentionSideOptions options =
         attention_side_options(replica.place.ranks[place.index()]);
     options.metrics = metrics;

@@ -1,5 +1,5 @@
 // The exchange of a card that holds attention and all experts: one stream, where dispatch puts the
-// experts' kernels behind those of attention, and nobody waits. Builds with CUDA only.
+// experts' kernels behind those of attention, and nobody waits.
 #pragma once
 
 #include <memory>

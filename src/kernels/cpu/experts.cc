@@ -118,6 +118,11 @@ void expert_ffn(Stream& stream, const ExpertArgs& args) {
     }
 }
 
+void routed_ffn(Stream& stream, [[maybe_unused]] const RoutedArgs& args) {
+    ON_CARD(stream, routed_ffn(stream, args));
+    CHECK(false, "a CPU's experts are computed by expert_ffn");
+}
+
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out,
                ExpertWorkspace& workspace) {
     ON_CARD(stream, dense_ffn(stream, x, weights, out));

@@ -35,21 +35,6 @@ void linear_grouped(Stream& stream, std::span<const LinearTask> tasks);
 LinearWeight pack_linear(std::span<const LinearSource> sources, bool keep_fp8);
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out);
 void mla_attention(Stream& stream, const MlaArgs& args);
-
-// expert_ffn straight from the gate's result, without a look at it by the host. Of each row's
-// choices those in [first_expert, first_expert + num_experts) count. The weights of all experts are
-// stacked: gate_up [num_experts · 2·I, hidden], each expert's gate above its up, and down
-// [num_experts · hidden, I].
-struct RoutedArgs {
-    ConstView x;                     // [R, hidden] bfloat16
-    const int32_t* ids = nullptr;    // [R, top_k] experts of the model
-    const float* weights = nullptr;  // [R, top_k]
-    int top_k = 1;
-    int first_expert = 0;
-    int num_experts = 1;
-    const ExpertWeights* experts = nullptr;
-    View out;  // [R, hidden] float32 or bfloat16; does not overlap x
-};
 void routed_ffn(Stream& stream, const RoutedArgs& args);
 
 }  // namespace aerie::kernels::cuda

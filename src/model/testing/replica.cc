@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "config/placement.h"
+#include "exchange/card_side.h"
 #include "model/model_support.h"
 
 namespace aerie::model {
@@ -11,9 +12,9 @@ namespace {
 
 constexpr double kWaitSeconds = 120;
 
-std::unique_ptr<kernels::RopeTable> make_rope(const ModelConfig& config) {
+std::unique_ptr<kernels::RopeTable> make_rope(const ModelConfig& config, Device device) {
     return std::make_unique<kernels::RopeTable>(
-        rope_params(config), std::min(config.max_position_embeddings, 16384));
+        rope_params(config), std::min(config.max_position_embeddings, 16384), device);
 }
 
 }  // namespace
@@ -27,7 +28,7 @@ Result<std::unique_ptr<TestModel>> TestModel::load(const std::string& folder,
     auto source = open_checkpoint(folder, ReadMode::kAuto);
     if (!source) return source.error();
     model->store = std::make_unique<WeightStore>(*std::move(source), options);
-    model->rope = make_rope(model->config);
+    model->rope = make_rope(model->config, options.device);
     return model;
 }
 
@@ -37,7 +38,7 @@ std::unique_ptr<TestModel> TestModel::dummy(const ModelConfig& config, const Wei
     model->config = config;
     model->store = std::make_unique<WeightStore>(
         make_dummy_source(seed, config.quantization_config.has_value()), options);
-    model->rope = make_rope(config);
+    model->rope = make_rope(config, options.device);
     return model;
 }
 
@@ -45,7 +46,8 @@ Result<std::unique_ptr<TestReplica>> TestReplica::create(TestModel& model,
                                                          const ReplicaOptions& options) {
     std::unique_ptr<TestReplica> replica(new TestReplica(model, options));
     if (options.num_threads > 1)
-        replica->threads_ = std::make_unique<ThreadPool>(ThreadPoolOptions{options.num_threads - 1});
+        replica->threads_ =
+            std::make_unique<ThreadPool>(ThreadPoolOptions{options.num_threads - 1});
     Stream stream(replica->threads_.get());
     RETURN_IF_ERROR(replica->load_weights(stream));
     RETURN_IF_ERROR(replica->make_ranks());
@@ -54,13 +56,12 @@ Result<std::unique_ptr<TestReplica>> TestReplica::create(TestModel& model,
 
 Status TestReplica::load_weights(Stream& stream) {
     for (int tp = 0; tp < options_.tp_size; ++tp) {
-        auto weights = load_attention_weights(
-            model_.config,
-            {.tp = tp,
-             .tp_size = options_.tp_size,
-             .with_mtp = options_.mtp,
-             .can_expand = options_.expand},
-            *model_.store, stream);
+        auto weights = load_attention_weights(model_.config,
+                                              {.tp = tp,
+                                               .tp_size = options_.tp_size,
+                                               .with_mtp = options_.mtp,
+                                               .can_expand = options_.expand},
+                                              *model_.store, stream);
         if (!weights) return weights.error();
         weights_.push_back(std::make_unique<AttentionWeights>(*std::move(weights)));
     }
@@ -80,12 +81,13 @@ Status TestReplica::make_ranks() {
     const ModelConfig& config = model_.config;
     const int64_t blocks = options_.max_positions / options_.page_size / options_.cp_size + 64;
     for (int cp = 0; cp < options_.cp_size; ++cp) {
-        pools_.push_back(std::make_unique<KvPool>(KvPoolShape{
-            .num_layers = config.num_hidden_layers + (options_.mtp ? 1 : 0),
-            .num_blocks = blocks,
-            .page_size = options_.page_size,
-            .width = config.latent_dim(),
-            .dtype = model_.store->options().compute}));
+        pools_.push_back(std::make_unique<KvPool>(
+            KvPoolShape{.num_layers = config.num_hidden_layers + (options_.mtp ? 1 : 0),
+                        .num_blocks = blocks,
+                        .page_size = options_.page_size,
+                        .width = config.latent_dim(),
+                        .dtype = model_.store->options().compute},
+            options_.device));
         next_block_.push_back(0);
     }
     if (size > 1) group_ = comm::make_local_group(size, kWaitSeconds);
@@ -94,14 +96,14 @@ Status TestReplica::make_ranks() {
     observers_.resize(static_cast<size_t>(size));
     for (int index = 0; index < size; ++index) {
         const int tp = index % options_.tp_size, cp = index / options_.tp_size;
-        streams_.push_back(std::make_unique<Stream>(threads_.get()));
+        streams_.push_back(std::make_unique<Stream>(threads_.get(), options_.device));
         experts_.push_back(std::make_unique<DirectExperts>(expert_ranks, streams_.back().get()));
         auto rank = AttentionRank::create({.config = &config,
                                            .weights = weights_[tp].get(),
                                            .rope = model_.rope.get(),
                                            .pool = pools_[cp].get(),
                                            .group = group_.get(),
-                                           .experts = experts_.back().get(),
+                                           .experts = experts_of_rank(),
                                            .stream = streams_.back().get(),
                                            .place = {tp, options_.tp_size, cp, options_.cp_size},
                                            .max_rows = options_.max_rows,
@@ -112,6 +114,19 @@ Status TestReplica::make_ranks() {
         ranks_.push_back(*std::move(rank));
     }
     return {};
+}
+
+exchange::AttentionSide* TestReplica::experts_of_rank() {
+    if (options_.device == Device::kCpu) return experts_.back().get();
+    exchange::CardSideOptions options;
+    options.stream = streams_.back().get();
+    for (const auto* layer : expert_ranks_.front()->layers)
+        options.layers.push_back(layer == nullptr ? nullptr : &layer->front());
+    options.num_experts = model_.config.n_routed_experts;
+    options.hidden = model_.config.hidden_size;
+    options.max_rows = static_cast<int>(options_.max_rows);
+    card_side_ = exchange::make_card_side(options);
+    return card_side_.get();
 }
 
 int TestReplica::add_sequence(std::vector<int32_t> tokens) {
@@ -175,9 +190,10 @@ Status TestReplica::step(const std::vector<StepPart>& parts, const std::vector<i
                  std::span(sequence.tokens).subspan(sequence.num_computed, part.num_tokens));
     }
     cut(rows, cuts);
-    RETURN_IF_ERROR(run_ranks([input = input_of(rows)](AttentionRank& rank, LayerObserver* observer) {
-        return rank.forward(input, observer);
-    }));
+    RETURN_IF_ERROR(
+        run_ranks([input = input_of(rows)](AttentionRank& rank, LayerObserver* observer) {
+            return rank.forward(input, observer);
+        }));
     for (const StepPart& part : parts) sequences_[part.sequence].num_computed += part.num_tokens;
     return {};
 }
@@ -232,8 +248,8 @@ Status TestReplica::run_ranks(const std::function<Status(AttentionRank&, LayerOb
     return {};
 }
 
-Status TestReplica::prefill(int sequence, int64_t chunk, bool all_logits, std::vector<float>& logits,
-                            const std::vector<int64_t>& cuts) {
+Status TestReplica::prefill(int sequence, int64_t chunk, bool all_logits,
+                            std::vector<float>& logits, const std::vector<int64_t>& cuts) {
     Sequence& s = sequences_[sequence];
     while (s.num_computed < static_cast<int64_t>(s.tokens.size())) {
         const int64_t rows =

@@ -40,6 +40,8 @@ struct ReplicaOptions {
     int64_t max_positions = 8192;  // of all sequences together
     int64_t max_logits_rows = 512;
     int num_threads = 1;  // of each rank
+    // With a model whose weights are there; on the card one rank, whose tiles are whole steps.
+    Device device = Device::kCpu;
     bool scatter_blocks = true;  // blocks of a sequence lie in no order
     StepProfile* profile = nullptr;  // of rank 0
 };
@@ -114,6 +116,7 @@ class TestReplica {
         : model_(model), options_(options) {}
     Status load_weights(Stream& stream);
     Status make_ranks();
+    exchange::AttentionSide* experts_of_rank();  // of the last stream
     void reserve_blocks(Sequence& sequence, int64_t positions);
     void add_rows(Rows& rows, const Part& part, std::span<const int32_t> tokens);
     void cut(Rows& rows, const std::vector<int64_t>& cuts) const;
@@ -129,6 +132,7 @@ class TestReplica {
     std::vector<std::unique_ptr<KvPool>> pools_;               // [cp]
     std::unique_ptr<comm::Group> group_;
     std::vector<std::unique_ptr<DirectExperts>> experts_;      // [rank]
+    std::unique_ptr<exchange::AttentionSide> card_side_;       // the card's in their place
     std::vector<std::unique_ptr<AttentionRank>> ranks_;
     std::vector<LayerObserver*> observers_;
     std::vector<Sequence> sequences_;

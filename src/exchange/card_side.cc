@@ -1,7 +1,7 @@
 #include "exchange/card_side.h"
 
 #include "exchange/layout.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/rows.h"
 #include "tensor/tensor.h"
 
 namespace aerie::exchange {
@@ -21,14 +21,14 @@ class CardSide final : public AttentionSide {
             slot.rows = Tensor(DType::kBF16, options_.max_rows, options_.hidden, Device::kCuda);
         slot.busy = true;
         if (d.hidden.rows == 0) return {};
-        kernels::cuda::routed_ffn(*options_.stream, {.x = d.hidden,
-                                                     .ids = d.ids,
-                                                     .weights = d.weights,
-                                                     .top_k = d.topk,
-                                                     .first_expert = 0,
-                                                     .num_experts = options_.num_experts,
-                                                     .experts = experts,
-                                                     .out = slot.rows.first_rows(d.hidden.rows)});
+        kernels::routed_ffn(*options_.stream, {.x = d.hidden,
+                                               .ids = d.ids,
+                                               .weights = d.weights,
+                                               .top_k = d.topk,
+                                               .first_expert = 0,
+                                               .num_experts = options_.num_experts,
+                                               .experts = experts,
+                                               .out = slot.rows.first_rows(d.hidden.rows)});
         return {};
     }
 
