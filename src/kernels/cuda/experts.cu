@@ -150,7 +150,7 @@ GemmShape shape_of(const LinearWeight& w, int64_t n, ConstView x, View y) {
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out) {
     Ffn ffn{.lines = x.rows, .inner = weights.down.k(), .hidden = x.cols};
     if (x.rows == 0) return;
-    if (stream.quantises_rows() && fp8_serves(weights, out))
+    if (stream.quantises_rows() && fp8_serves(x, weights, out))
         return fp8_dense_ffn(stream, x, weights, out);
     Parts parts;
     ffn.place(parts);

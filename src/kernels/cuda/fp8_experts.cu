@@ -12,8 +12,13 @@ namespace aerie::kernels::cuda {
 namespace {
 
 constexpr int kMaxExperts = 256, kMaxChoices = 32;
-constexpr int kThreads = 256;
-constexpr int kPlaceThreads = 1024;
+constexpr int kPlaceThreads = 1024, kThreads = 128;
+constexpr int kBatch = 8;  // choices that a thread looks up before it goes on
+
+struct Choice {
+    int32_t slot;
+    float weight;
+};
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -27,7 +32,6 @@ __global__ void __launch_bounds__(kPlaceThreads)
     if (t < kMaxExperts) count[t] = 0;
     __syncthreads();
     // Several choices a thread at a time: what takes time is to wait for them.
-    constexpr int kBatch = 8;
     for (int base = t; base < num_choices; base += kPlaceThreads * kBatch) {
         int expert[kBatch];
 #pragma unroll
@@ -74,28 +78,40 @@ __global__ void __launch_bounds__(kPlaceThreads)
     }
 }
 
-// The kernels over rows: a block takes kThreads · 8 columns of one row, half a warp a group of 128.
-// All lanes take part in the shuffles of quantise(); those past the end repeat the last columns.
-__device__ inline int column_of_thread() { return (blockIdx.y * kThreads + threadIdx.x) * 8; }
-
-__device__ inline void store(const Fp8Rows& out, int64_t row, int column, const Quantised& q) {
-    *reinterpret_cast<uint2*>(out.values + row * out.cols + column) = q.values;
-    if (column % 128 == 0) out.scales[column / 128 * out.scale_stride + row] = q.scale;
+// The rows of blocks of the two kernels below: each block takes kThreads · kColumns columns.
+// Threads past the last column repeat its group's, as all lanes take part in quantise().
+__device__ inline int column_of_thread() {
+    return static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kColumns;
 }
 
-// Each row to all its slots.
+// Each row to all its slots. Also puts the row's slots in the order of their experts, those that
+// are not ours last, as -1, and their weights beside them.
 __global__ void __launch_bounds__(kThreads)
-    quantise_to_slots(const __nv_bfloat16* x, int64_t row_stride, int top_k, const int32_t* slots,
-                      Fp8Rows out) {
-    const int64_t row = blockIdx.x;
+    quantise_to_slots(const __nv_bfloat16* x, int64_t row_stride, int top_k, const int32_t* ids,
+                      const float* weights, const int32_t* slots, Fp8Rows out, Choice* sorted) {
+    const int64_t row = blockIdx.x, first = row * top_k;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
     const Quantised q =
-        quantise(Eight::load(x + row * row_stride + min(column, cols - 128 + column % 128)));
-    if (column >= cols) return;
-    for (int j = 0; j < top_k; ++j) {
-        const int slot = slots[row * top_k + j];
-        if (slot >= 0) store(out, slot, column, q);
+        quantise(Columns::load(x + row * row_stride + min(column, cols - 128 + column % 128)));
+    for (int base = 0; base < top_k; base += kBatch) {
+        int slot[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) slot[j] = base + j < top_k ? slots[first + base + j] : -1;
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j)
+            if (slot[j] >= 0 && column < cols) q.store(out, slot[j], column);
     }
+    if (blockIdx.y > 0 || static_cast<int>(threadIdx.x) >= top_k) return;
+    const int mine = threadIdx.x;
+    const bool ours = slots[first + mine] >= 0;
+    int rank = 0;
+    for (int other = 0; other < top_k; ++other) {
+        const bool other_ours = slots[first + other] >= 0;
+        const bool before =
+            ours == other_ours ? ids[first + other] < ids[first + mine] : other_ours;
+        if (before) ++rank;
+    }
+    sorted[first + rank] = {slots[first + mine], weights[first + mine]};
 }
 
 // The slot of one choice a row of blocks.
@@ -105,8 +121,8 @@ __global__ void __launch_bounds__(kThreads)
     if (slot < 0) return;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
     const __nv_bfloat16* from = gate_up + slot * 2 * cols + min(column, cols - 128 + column % 128);
-    const Quantised q = quantise(silu_mul(Eight::load(from), Eight::load(from + cols)));
-    if (column < cols) store(out, slot, column, q);
+    const Quantised q = quantise(silu_mul(Columns::load(from), Columns::load(from + cols)));
+    if (column < cols) q.store(out, slot, column);
 }
 
 __device__ inline void store(float* to, const float (&v)[8]) {
@@ -121,47 +137,43 @@ __device__ inline void store(__nv_bfloat16* to, const float (&v)[8]) {
     *reinterpret_cast<uint4*>(to) = bits;
 }
 
-// A row's slots' results times their weights, added in ascending expert.
+constexpr int kCombineThreads = 256;
+
+// A row's slots' results times their weights, added in ascending expert; 8 columns a thread.
 template <typename Out>
-__global__ void __launch_bounds__(kThreads)
-    combine(const __nv_bfloat16* y, int cols, int top_k, const int32_t* ids, const float* weights,
-            const int32_t* slots, Out* out, int64_t out_stride) {
-    __shared__ int64_t slot_of[kMaxChoices];
-    __shared__ float weight_of[kMaxChoices];
-    __shared__ int num_slots;
+__global__ void __launch_bounds__(kCombineThreads)
+    combine(const __nv_bfloat16* y, int cols, int top_k, const Choice* sorted, Out* out,
+            int64_t out_stride) {
     const int64_t row = blockIdx.x;
-    if (threadIdx.x < 32) {
-        const int j = threadIdx.x;
-        const int slot = j < top_k ? slots[row * top_k + j] : -1;
-        const int id = j < top_k ? ids[row * top_k + j] : 0;
-        const unsigned ours = __ballot_sync(~0u, slot >= 0);
-        int rank = 0;
-        for (int other = 0; other < top_k; ++other) {
-            const int other_id = __shfl_sync(~0u, id, other);
-            if ((ours >> other & 1) != 0 && other_id < id) ++rank;
-        }
-        if (slot >= 0) {
-            slot_of[rank] = slot;
-            weight_of[rank] = weights[row * top_k + j];
-        }
-        if (j == 0) num_slots = __popc(ours);
-    }
-    __syncthreads();
-    const int column = column_of_thread();
+    const int column = static_cast<int>(blockIdx.y * kCombineThreads + threadIdx.x) * 8;
     if (column >= cols) return;
     float sum[8] = {};
-#pragma unroll 4
-    for (int j = 0; j < num_slots; ++j) {
-        const Eight part = Eight::load(y + slot_of[j] * cols + column);
+    for (int base = 0; base < top_k; base += kBatch) {
+        Choice choice[kBatch];
+        uint4 part[kBatch];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) sum[i] = fmaf(weight_of[j], part.v[i], sum[i]);
+        for (int j = 0; j < kBatch; ++j)
+            choice[j] = base + j < top_k ? sorted[row * top_k + base + j] : Choice{-1, 0.0f};
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j)
+            if (choice[j].slot >= 0)
+                part[j] =
+                    *reinterpret_cast<const uint4*>(y + int64_t{choice[j].slot} * cols + column);
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            if (choice[j].slot < 0) continue;
+            float v[8];
+            unpack(part[j], v);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sum[i] = fmaf(choice[j].weight, v[i], sum[i]);
+        }
     }
     store(out + row * out_stride + column, sum);
 }
 
-dim3 grid_of(int64_t rows, int64_t cols) {
+dim3 grid_of(int64_t rows, int64_t cols, int columns_of_block) {
     return dim3(static_cast<unsigned>(rows),
-                static_cast<unsigned>((cols + kThreads * 8 - 1) / (kThreads * 8)));
+                static_cast<unsigned>((cols + columns_of_block - 1) / columns_of_block));
 }
 
 // One call's memory: the results of the second product lie where the first one's rows and results
@@ -171,6 +183,7 @@ struct Workspace {
     Fp8Rows x, product;
     View gate_up, y;
     int32_t *slots, *ends;
+    Choice* sorted;
 
     Workspace(Stream& stream, const RoutedArgs& a, int tile_rows) {
         const int64_t hidden = a.x.cols, inner = a.experts->down.k();
@@ -182,7 +195,9 @@ struct Workspace {
                                                 capacity * hidden * sizeof(BF16));
         const int64_t product_at = round_up(first, 256);
         const int64_t slots_at = product_at + round_up(Fp8Rows::num_bytes(capacity, inner), 256);
-        const int64_t ends_at = slots_at + a.x.rows * a.top_k * sizeof(int32_t);
+        const int64_t num_choices = a.x.rows * a.top_k;
+        const int64_t sorted_at = slots_at + round_up(num_choices * sizeof(int32_t), 256);
+        const int64_t ends_at = sorted_at + round_up(num_choices * sizeof(Choice), 256);
         auto* memory = static_cast<std::byte*>(stream.card_scratch(
             Stream::CardScratch::kExperts, ends_at + kMaxExperts * sizeof(int32_t)));
         x = Fp8Rows::at(memory, capacity, hidden);
@@ -190,6 +205,7 @@ struct Workspace {
         y = View(memory, DType::kBF16, capacity, hidden);
         product = Fp8Rows::at(memory + product_at, capacity, inner);
         slots = reinterpret_cast<int32_t*>(memory + slots_at);
+        sorted = reinterpret_cast<Choice*>(memory + sorted_at);
         ends = reinterpret_cast<int32_t*>(memory + ends_at);
     }
 };
@@ -202,8 +218,7 @@ bool fp8_serves(const RoutedArgs& a) {
            a.num_experts <= kMaxExperts && a.top_k <= kMaxChoices &&
            fp8_gemm_serves(up.n() / a.num_experts, up.k()) && up.n() % (128 * a.num_experts) == 0 &&
            fp8_gemm_serves(down.n() / a.num_experts, down.k()) &&
-           down.n() % (128 * a.num_experts) == 0 && a.x.row_stride % 8 == 0 &&
-           a.out.row_stride % 8 == 0;
+           down.n() % (128 * a.num_experts) == 0 && in_groups(a.x, a.out);
 }
 
 void fp8_routed_ffn(Stream& stream, const RoutedArgs& a) {
@@ -218,23 +233,25 @@ void fp8_routed_ffn(Stream& stream, const RoutedArgs& a) {
     place<<<1, kPlaceThreads, 0, queue>>>(a.ids, num_choices, a.first_expert, a.num_experts,
                                           groups.tile_rows, Fp8Groups::padded_groups(a.num_experts),
                                           w.slots, w.ends);
-    quantise_to_slots<<<grid_of(rows, hidden), kThreads, 0, queue>>>(
-        reinterpret_cast<const __nv_bfloat16*>(a.x.data), a.x.row_stride, a.top_k, w.slots, w.x);
+    quantise_to_slots<<<grid_of(rows, hidden, kThreads * kColumns), kThreads, 0, queue>>>(
+        reinterpret_cast<const __nv_bfloat16*>(a.x.data), a.x.row_stride, a.top_k, a.ids, a.weights,
+        w.slots, w.x, w.sorted);
     CUDA_CHECK(cudaGetLastError());
     fp8_gemm_grouped(stream, w.x, a.experts->gate_up, groups, w.gate_up);
-    silu_mul_of_slots<<<grid_of(num_choices, w.product.cols), kThreads, 0, queue>>>(
-        reinterpret_cast<const __nv_bfloat16*>(w.gate_up.data), w.slots, w.product);
+    silu_mul_of_slots<<<grid_of(num_choices, w.product.cols, kThreads * kColumns), kThreads, 0,
+                        queue>>>(reinterpret_cast<const __nv_bfloat16*>(w.gate_up.data), w.slots,
+                                 w.product);
     CUDA_CHECK(cudaGetLastError());
     fp8_gemm_grouped(stream, w.product, a.experts->down, groups, w.y);
     const auto* y = reinterpret_cast<const __nv_bfloat16*>(w.y.data);
+    const dim3 grid = grid_of(rows, hidden, kCombineThreads * 8);
     if (a.out.dtype == DType::kF32)
-        combine<<<grid_of(rows, hidden), kThreads, 0, queue>>>(
-            y, hidden, a.top_k, a.ids, a.weights, w.slots, reinterpret_cast<float*>(a.out.data),
-            a.out.row_stride);
+        combine<<<grid, kCombineThreads, 0, queue>>>(
+            y, hidden, a.top_k, w.sorted, reinterpret_cast<float*>(a.out.data), a.out.row_stride);
     else
-        combine<<<grid_of(rows, hidden), kThreads, 0, queue>>>(
-            y, hidden, a.top_k, a.ids, a.weights, w.slots,
-            reinterpret_cast<__nv_bfloat16*>(a.out.data), a.out.row_stride);
+        combine<<<grid, kCombineThreads, 0, queue>>>(y, hidden, a.top_k, w.sorted,
+                                                     reinterpret_cast<__nv_bfloat16*>(a.out.data),
+                                                     a.out.row_stride);
     CUDA_CHECK(cudaGetLastError());
 }
 

@@ -7,10 +7,12 @@ namespace {
 
 bool is_fp8(const LinearWeight& w) { return w.storage() == DType::kF8E4M3; }
 
-bool result_fits(View y) {
-    return y.dtype == DType::kBF16 && y.row_stride % 8 == 0 &&
-           reinterpret_cast<uintptr_t>(y.data) % 16 == 0;
+bool aligned(ConstView x) {
+    return x.row_stride * static_cast<int64_t>(size_of(x.dtype)) % 16 == 0 &&
+           reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
+
+bool result_fits(View y) { return y.dtype == DType::kBF16 && aligned(y); }
 
 Fp8Rows quantised(Stream& stream, ConstView x) {
     const Fp8Rows rows = Fp8Rows::at(
@@ -24,15 +26,16 @@ Fp8Rows quantised(Stream& stream, ConstView x) {
 
 bool fp8_serves(const LinearTask& t) {
     return is_fp8(*t.w) && t.x_rows == nullptr && fp8_gemm_serves(t.w->n(), t.w->k()) &&
-           result_fits(t.y) && t.x.row_stride % 8 == 0;
+           result_fits(t.y) && aligned(t.x);
 }
 
 void fp8_linear(Stream& stream, const LinearTask& t) {
     if (t.y.rows > 0) fp8_gemm(stream, quantised(stream, t.x.slice_rows(0, t.y.rows)), *t.w, t.y);
 }
 
-bool fp8_serves(const ExpertWeights& w, View out) {
-    return is_fp8(w.gate_up) && is_fp8(w.down) && fp8_gemm_serves(w.gate_up.n(), w.gate_up.k()) &&
+bool fp8_serves(ConstView x, const ExpertWeights& w, View out) {
+    return aligned(x) && is_fp8(w.gate_up) && is_fp8(w.down) &&
+           fp8_gemm_serves(w.gate_up.n(), w.gate_up.k()) &&
            fp8_gemm_serves(w.down.n(), w.down.k()) && result_fits(out);
 }
 

@@ -9,7 +9,7 @@ namespace aerie::kernels::cuda {
 bool fp8_serves(const LinearTask& task);
 void fp8_linear(Stream& stream, const LinearTask& task);
 
-bool fp8_serves(const ExpertWeights& weights, View out);
+bool fp8_serves(ConstView x, const ExpertWeights& weights, View out);
 void fp8_dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out);
 
 bool fp8_serves(const RoutedArgs& args);

@@ -61,7 +61,7 @@ TEST_F(Fp8OnCard, RowsAreQuantisedAsByPlainLoops) {
                 for (int64_t j = 0; j < 128; ++j)
                     largest = std::max(largest, std::abs(get(x.view(), i, g * 128 + j)));
                 largest = largest == 0 ? 448.0f : std::max(largest, 1e-30f);
-                ASSERT_EQ(got.scales[g * got.stride + i], largest / 448.0f);
+                ASSERT_EQ(got.scales[g * got.stride + i], largest * (1.0f / 448.0f));
                 for (int64_t j = 0; j < 128; ++j)
                     ASSERT_EQ(got.values[i * cols + g * 128 + j],
                               e4m3(get(x.view(), i, g * 128 + j) * (448.0f / largest)))
@@ -269,7 +269,7 @@ TEST_F(Fp8OnCard, LinearAndDenseFfnAreTheCpusButForQuantisedRows) {
         kernels::linear(cpu_, {.x = x.view(), .w = &host.gate_up, .y = product.view()});
         Tensor out(DType::kBF16, rows, hidden, Device::kCuda);
         Tensor y(DType::kBF16, rows, 2 * inner, Device::kCuda);
-        ASSERT_TRUE(fp8_serves(of_card, out.view()));
+        ASSERT_TRUE(fp8_serves(card_x.view(), of_card, out.view()));
         fp8_dense_ffn(*stream_, card_x.view(), of_card, out.view());
         const LinearTask task{.x = card_x.view(), .w = &of_card.gate_up, .y = y.view()};
         ASSERT_TRUE(fp8_serves(task));
