@@ -111,9 +111,9 @@ struct Parts {
     }
 };
 
-// A tile for the rows that an expert has on average, twice over.
+// A tile for the rows that an expert has on average and half as many again.
 int tile_rows_for(int64_t rows, int64_t lines, int num_experts) {
-    const int64_t wanted = std::min(rows, 2 * lines / num_experts + 1);
+    const int64_t wanted = std::min(rows, lines * 3 / (num_experts * 2) + 1);
     int tile = kTileRows[0];
     for (int t : kTileRows)
         if (tile < wanted) tile = t;

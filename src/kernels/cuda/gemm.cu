@@ -14,7 +14,8 @@ namespace {
 // W is the tensor cores' left operand, from registers, where FP8 has become bfloat16 on the way, so
 // that a tile has as few as 8 rows of y. Each warpgroup has 64 columns, and all rows of the tile.
 // The blocks of the slices of K form a cluster and add their results through shared memory.
-constexpr int kInFlight = 4;  // products of a warpgroup
+constexpr int kInFlight = 4;   // products of a warpgroup
+constexpr int kMaxSlices = 8;  // of K: what a cluster may have
 constexpr int kScaleBlock = 128;
 
 template <int kNumTasks>
@@ -262,11 +263,18 @@ __device__ void add_and_store(const Params<kNumTasks>& p, const Block& block, in
          i += p.num_slices * C::kThreads) {
         const int row = i / kFours, col = i % kFours * 4;
         if (col >= block.n_left) continue;
-        float4 v{};
-        for (int s = 0; s < p.num_slices; ++s) {
+        float4 parts[kMaxSlices];  // all on their way before the first is added
+#pragma unroll
+        for (int s = 0; s < kMaxSlices; ++s) {
+            if (s >= p.num_slices) break;
             const float* from = p.num_slices > 1 ? cluster.map_shared_rank(shared, s) : shared;
-            const float4 more = *reinterpret_cast<const float4*>(from + row * C::kSumPitch + col);
-            v = s == 0 ? more : float4{v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w};
+            parts[s] = *reinterpret_cast<const float4*>(from + row * C::kSumPitch + col);
+        }
+        float4 v = parts[0];
+#pragma unroll
+        for (int s = 1; s < kMaxSlices; ++s) {
+            if (s >= p.num_slices) break;
+            v = {v.x + parts[s].x, v.y + parts[s].y, v.z + parts[s].z, v.w + parts[s].w};
         }
         store(y + ((first_row + row) * p.y_stride + block.n0 + col) * element, p.y_bf16, p.y_groups,
               block.n_left - col, v);
@@ -361,7 +369,7 @@ __global__ void __launch_bounds__(Config<kFp8, kRows, kWide>::kThreads,
 int split_of(int64_t n, int64_t k, int64_t others) {
     const int64_t blocks = (n + 127) / 128 * others;
     int split = 1;
-    while (split < 8 && blocks * split < 128 && k / (split * 2) >= 256) split *= 2;
+    while (split < kMaxSlices && blocks * split < 128 && k / (split * 2) >= 256) split *= 2;
     return split;
 }
 
