@@ -237,7 +237,9 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                               .max_rows = max_rows,
                                               .max_logits_rows = logits_rows_max(replica.place),
                                               .tile_rows = tile_rows(),
-                                              .max_sequences = max_running(replica.place)});
+                                              .max_sequences = max_running(replica.place),
+                                              .deterministic = deterministic(),
+                                              .graph_rows = graph_rows(replica.place)});
     if (!made) return made.error();
     rank.model = *std::move(made);
     rank.pool = replica.pools[place.cp].get();
@@ -258,7 +260,9 @@ Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& 
     options.sampler = {.vocab_size = model().vocab_size,
                        .num_ids = options_.num_token_ids,
                        .eos_ids = options.scheduler.eos_ids};
-    options.microbatches = config().ae_separation.microbatches.value_or(0);
+    // A card's attention and experts take turns, so that cutting a step gains nothing.
+    options.microbatches =
+        device() == Device::kCuda ? 1 : config().ae_separation.microbatches.value_or(0);
     options.drafting = {.enabled = config().settings.enable_mtp,
                         .num_steps = options.scheduler.num_drafts,
                         .cost = {.free_rows = kFreeRowsOnCpu,

@@ -97,6 +97,7 @@ class RankHost final : public control::HostRuntime {
     int max_running(const AttentionReplica& replica) const;
     int step_rows_max(const AttentionReplica& replica) const;
     int logits_rows_max(const AttentionReplica& replica) const;
+    std::vector<int64_t> graph_rows(const AttentionReplica& replica) const;
     int dispatch_rows_max(const AttentionReplica& replica) const;
     int64_t max_request_tokens() const;
     cache::KvBlocksOptions kv_blocks_options(const AttentionReplica& replica) const;

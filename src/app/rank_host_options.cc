@@ -1,5 +1,6 @@
 // What the configuration means for each part of a host.
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "app/rank_host.h"
@@ -20,6 +21,8 @@ schedule::Policy policy_of(SchedulePolicy policy) {
     }
     return schedule::Policy::kFcfs;
 }
+
+constexpr int64_t kMaxGraphRows = 512;  // beyond, launches are hidden behind kernels
 
 }  // namespace
 
@@ -147,6 +150,18 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
                            [](const auto& expert) { return expert->help(); });
     };
     return options;
+}
+
+// 1, 2, 4, 8, 16, then in steps of 8 to 32, of 16 to 64 and so on: of a step from 16 rows on at most a
+// third is filled up. A step has at most as many rows as requests run.
+std::vector<int64_t> RankHost::graph_rows(const AttentionReplica& replica) const {
+    std::vector<int64_t> rows;
+    if (device() == Device::kCpu) return rows;
+    const int64_t most = std::min<int64_t>(max_running(replica), kMaxGraphRows);
+    for (int64_t n = 1; n < most; n += n < 16 ? n : std::bit_floor(static_cast<uint64_t>(n)) / 2)
+        rows.push_back(n);
+    rows.push_back(most);
+    return rows;
 }
 
 exchange::CardSideOptions RankHost::card_side_options(const AttentionReplica& replica,

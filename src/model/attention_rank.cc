@@ -145,19 +145,34 @@ AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limit
                 kernels::MlaStep::Shape{.heads = weights.num_heads,
                                         .page_size = limits.page_size,
                                         .latent_dim = config.kv_lora_rank,
-                                        .rope_dim = config.qk_rope_head_dim});
+                                        .rope_dim = config.qk_rope_head_dim,
+                                        .deterministic = o.deterministic});
 }
 
-void AttentionRank::Impl::prepare(const StepInput& input) {
-    numbers.set(stream, layout, input.logits_rows);
+void AttentionRank::Impl::prepare(const StepInput& input, int64_t padded_rows) {
+    numbers.set(stream, layout, input.logits_rows, padded_rows);
     if (!mla) return;
     CHECK(layout.num_tiles() == 1, "a card's step has one tile, here are {}", layout.num_tiles());
-    mla->prepare(stream, layout.parts(0).front().sequences);
+    mla->prepare(stream, layout.parts(0).front().sequences, padded_rows);
 }
 
 Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* observer) {
     if (options.profile != nullptr) options.profile->begin();
-    prepare(input);
+    if (const StepGraph* step = graph_for(input)) {
+        ++num_graph_steps;
+        prepare(input, step->rows);
+        step->graph.launch(stream.queue());
+        num_logits_rows = std::ssize(input.logits_rows);
+    } else {
+        num_eager_steps += input.phase == Phase::kDecode;
+        prepare(input);
+        RETURN_IF_ERROR(compute(input, observer));
+    }
+    if (stream.on_card()) fetch_logits();
+    return {};
+}
+
+Status AttentionRank::Impl::compute(const StepInput& input, LayerObserver* observer) {
     embed();
     end_of(StepOp::kEmbed);
     RETURN_IF_ERROR(run_layers({0, config.num_hidden_layers}, input.phase, observer));
@@ -179,7 +194,9 @@ Status AttentionRank::Impl::run_layers(Range layers, Phase phase, LayerObserver*
             end_of(StepOp::kResidual);
             const TimePoint start = Clock::now();
             RETURN_IF_ERROR(attention(layer, m, observer));
-            if (observer != nullptr) observer->attention_time(layer, m, seconds_since(start));
+            // On the card these calls only say what is to be done.
+            if (observer != nullptr && !stream.on_card())
+                observer->attention_time(layer, m, seconds_since(start));
             RETURN_IF_ERROR(ffn(layer, m, phase));
         }
     }
@@ -231,6 +248,7 @@ Result<std::unique_ptr<AttentionRank>> AttentionRank::create(const AttentionRank
     RETURN_IF_ERROR(check_supported(*options.config));
     RETURN_IF_ERROR(check_options(options));
     auto impl = std::make_unique<Impl>(options, limits_of(options));
+    if (options.stream->on_card()) RETURN_IF_ERROR(impl->make_graphs());
     return std::unique_ptr<AttentionRank>(new AttentionRank(std::move(impl)));
 }
 
@@ -257,5 +275,9 @@ ConstView AttentionRank::logits() const { return impl_->logits(); }
 ConstView AttentionRank::hidden_rows() const { return impl_->all_hidden(); }
 
 size_t AttentionRank::workspace_bytes() const { return impl_->ws.num_bytes(); }
+
+uint64_t AttentionRank::num_graph_steps() const { return impl_->num_graph_steps; }
+
+uint64_t AttentionRank::num_eager_steps() const { return impl_->num_eager_steps; }
 
 }  // namespace aerie::model

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "comm/group.h"
@@ -42,6 +43,10 @@ struct AttentionRankOptions {
     int64_t tile_rows = 256;
     // Of the card, whose tables of blocks are sized by it: sequences of a step. 0: max_rows.
     int64_t max_sequences = 0;
+    bool deterministic = true;  // of the card: see kernels/attention.h's MlaStep
+    // Of the card: decode steps of so many rows, ascending, are CUDA graphs, made at create(). A step of
+    // fewer rows is filled up to the next; one of more runs kernel by kernel.
+    std::vector<int64_t> graph_rows;
     StepProfile* profile = nullptr;  // may be null
 };
 
@@ -72,6 +77,9 @@ class AttentionRank {
     ConstView hidden_rows() const;  // compute type [rows, hidden_size]
 
     size_t workspace_bytes() const;
+    // Decode steps of the card so far that were a graph, and that were not.
+    uint64_t num_graph_steps() const;
+    uint64_t num_eager_steps() const;
 
   private:
     struct Impl;

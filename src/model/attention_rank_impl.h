@@ -60,8 +60,11 @@ struct AttentionRank::Impl {
 
     // attention_rank.cc
     Status forward(const StepInput& input, LayerObserver* observer);
-    // What kernels of this step read: with the input laid out, before any of them.
-    void prepare(const StepInput& input);
+    // What kernels of this step read: with the input laid out, before any of them. padded_rows: of the
+    // graph that it runs as; 0: none.
+    void prepare(const StepInput& input, int64_t padded_rows = 0);
+    // All kernels of a step that is prepared.
+    Status compute(const StepInput& input, LayerObserver* observer);
     void embed();
     // x → the residual stream after these layers, all but what the last leaves in `sum` or in flight.
     Status run_layers(Range layers, Phase phase, LayerObserver* observer);
@@ -70,6 +73,15 @@ struct AttentionRank::Impl {
     // x += what the layer before left in `sum` or in flight; h = norm(x).
     Status finish_ffn(int microbatch, const Tensor& norm, Tensor& into);
     void abandon(const std::string& why);
+
+    // card_steps.cc: a step of the card as a graph.
+    struct StepGraph {
+        int64_t rows = 0;
+        card::Graph graph;
+    };
+    const StepGraph* graph_for(const StepInput& input) const;
+    Status warm_up();
+    Status make_graphs();
 
     // mtp.cc
     Status check(const DraftInput& input) const;
@@ -132,6 +144,8 @@ struct AttentionRank::Impl {
     StepNumbers numbers;
     std::optional<kernels::MlaStep> mla;  // of the card
     Workspace ws;
+    std::vector<StepGraph> graphs;    // by ascending rows
+    uint64_t num_graph_steps = 0, num_eager_steps = 0;
     int64_t query_width;              // columns of qkv before the latent
     bool in_flight[kMaxMicrobatches] = {};  // a dispatch waits for its combine
     int64_t num_logits_rows = 0;

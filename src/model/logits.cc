@@ -7,10 +7,7 @@ namespace aerie::model {
 
 Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
     num_logits_rows = static_cast<int64_t>(rows.size());
-    if (rows.empty()) {
-        if (stream.on_card()) card::synchronize(stream.queue());
-        return {};
-    }
+    if (rows.empty()) return {};
     RETURN_IF_ERROR(gather_hidden(rows));
     if (place.cp == 0) {
         Tensor& into = place.tp_size > 1 ? ws.logits_part : ws.logits;
@@ -18,15 +15,16 @@ Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
                                  .w = weights.lm_head,
                                  .y = into.first_rows(num_logits_rows)});
     }
-    if (stream.on_card()) fetch_logits();
     return place.tp_size > 1 ? gather_logits(num_logits_rows) : Status();
 }
 
 // A step's only wait for the card.
 void AttentionRank::Impl::fetch_logits() {
     const ConstView from = ws.logits.first_rows(num_logits_rows);
-    card::copy(stream.queue(), ws.logits_of_card.as<float>(), from.data,
-               static_cast<size_t>(from.rows * from.cols) * sizeof(float));
+    if (!from.empty()) {
+        card::copy(stream.queue(), ws.logits_of_card.as<float>(), from.data,
+                   static_cast<size_t>(from.rows * from.cols) * sizeof(float));
+    }
     card::synchronize(stream.queue());
 }
 

@@ -1,6 +1,6 @@
 #include "model/step_numbers.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace aerie::model {
 
@@ -21,7 +21,7 @@ StepNumbers::StepNumbers(const StepLimits& limits, Device device) {
 }
 
 void StepNumbers::set(Stream& stream, const StepLayout& layout,
-                      std::span<const int32_t> logits_rows) {
+                      std::span<const int32_t> logits_rows, int64_t padded_rows) {
     if (!stream.on_card()) {
         own_tokens_ = layout.own_tokens();
         own_positions_ = layout.own_positions();
@@ -30,18 +30,21 @@ void StepNumbers::set(Stream& stream, const StepLayout& layout,
         logits_rows_ = logits_rows.data();
         return;
     }
-    const auto rows = static_cast<size_t>(layout.num_own_rows());
-    auto* to = staged_.as<std::byte>();
-    const auto put = [&](const void* from, size_t count, const void* on_card, size_t element) {
-        const size_t at = static_cast<const std::byte*>(on_card) - on_card_.as<std::byte>();
-        std::memcpy(to + at, from, count * element);
-        return at + count * element;
+    const int64_t rows = layout.num_own_rows();
+    // Returns where it ends.
+    const auto put = [&]<typename T>(const T* from, int64_t count, const T* on_card, T filler) {
+        const auto* base = on_card_.as<std::byte>();
+        auto* to = reinterpret_cast<T*>(staged_.as<std::byte>() +
+                                        (reinterpret_cast<const std::byte*>(on_card) - base));
+        std::copy_n(from, count, to);
+        if (count < padded_rows) std::fill(to + count, to + padded_rows, filler);
+        return reinterpret_cast<const std::byte*>(on_card + std::max(count, padded_rows)) - base;
     };
-    put(layout.slots(), rows, slots_, sizeof(int64_t));
-    put(layout.positions(), rows, positions_, sizeof(int32_t));
-    put(layout.own_tokens(), rows, own_tokens_, sizeof(int32_t));
-    const size_t end = put(logits_rows.data(), logits_rows.size(), logits_rows_, sizeof(int32_t));
-    card::copy(stream.queue(), on_card_.data(), to, end);
+    put(layout.slots(), rows, slots_, int64_t{-1});
+    put(layout.positions(), rows, positions_, 0);
+    put(layout.own_tokens(), rows, own_tokens_, 0);
+    const auto end = put(logits_rows.data(), std::ssize(logits_rows), logits_rows_, 0);
+    card::copy(stream.queue(), on_card_.data(), staged_.as<std::byte>(), static_cast<size_t>(end));
 }
 
 }  // namespace aerie::model

@@ -18,8 +18,11 @@ class StepNumbers {
     StepNumbers(const StepLimits& limits, Device device);
 
     // For the step of this layout and input, which on a CPU must stay until the next call. On the
-    // card the copy of the last call must have been made: steps end with a wait for their logits.
-    void set(Stream& stream, const StepLayout& layout, std::span<const int32_t> logits_rows);
+    // card the copy of the last call must have been made: steps end with a wait for their logits. There
+    // the step is filled up to padded_rows with rows that store nothing, for a graph of so many; 0: it
+    // is not.
+    void set(Stream& stream, const StepLayout& layout, std::span<const int32_t> logits_rows,
+             int64_t padded_rows = 0);
 
     const int32_t* own_tokens() const { return own_tokens_; }        // [own rows]
     const int32_t* own_positions() const { return own_positions_; }  // [own rows]

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "tensor/device.h"
 
@@ -37,5 +38,26 @@ void copy(Queue queue, void* to, const void* from, size_t num_bytes);
 void zero(Queue queue, void* memory, size_t num_bytes);
 // The same without a queue, complete when it returns.
 void copy_now(void* to, const void* from, size_t num_bytes);
+
+// Work that was put on a queue once, to be put on one again as a whole: a CUDA graph. Between begin
+// and end the calling thread's work goes into the graph instead of being done; its pointers and
+// sizes stay as they are then. Move-only.
+class Graph {
+  public:
+    Graph() = default;
+    ~Graph();
+    Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+    Graph& operator=(Graph&& other) noexcept {
+        std::swap(executable_, other.executable_);
+        return *this;
+    }
+
+    static void begin(Queue queue);
+    static Graph end(Queue queue);
+    void launch(Queue queue) const;
+
+  private:
+    void* executable_ = nullptr;  // cudaGraphExec_t
+};
 
 }  // namespace aerie::card

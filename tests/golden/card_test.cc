@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/testing/demo.h"
 
 namespace aerie::model {
@@ -80,39 +82,77 @@ TEST_F(CardGolden, LogitsAreThoseOfTheCpu) {
     EXPECT_LT(difference, 0.06);
 }
 
-// A prompt in chunks, a token at a time, and beside others: where its rows run changes its bits
-// only as far as a kernel is not batch-invariant; the tokens stay.
-TEST_F(CardGolden, TokensStayInAnyBatch) {
+struct Generated {
+    int right = 0, total = 0;
+    std::vector<float> logits;  // of all steps
+};
+
+// All goldens' answers in one batch, fed with the golden tokens.
+Generated generate(TestReplica& replica) {
     const auto prompts = goldens("golden_greedy.json");
-    auto on_card = replica({.page_size = 16});
-    std::vector<std::vector<int32_t>> outputs(prompts.size());
+    std::vector<size_t> lengths(prompts.size());
     std::vector<StepPart> parts;
     for (const GoldenPrompt& golden : prompts) {
-        const int sequence = on_card->add_sequence(golden.prompt_ids);
+        const int sequence = replica.add_sequence(golden.prompt_ids);
         parts.push_back({sequence, static_cast<int64_t>(golden.prompt_ids.size())});
     }
-    int right = 0, total = 0;
+    const int first = parts.front().sequence;
+    Generated out;
     while (!parts.empty()) {
-        const Status status = on_card->step(parts);
-        ASSERT_TRUE(status.ok()) << status.message();
-        const ConstView logits = on_card->logits();
+        const Status status = replica.step(parts);
+        CHECK(status.ok(), "{}", status.message());
+        const ConstView logits = replica.logits();
+        out.logits.insert(out.logits.end(), logits.row_as<float>(0),
+                          logits.row_as<float>(logits.rows));
         std::vector<StepPart> next;
         for (size_t i = 0; i < parts.size(); ++i) {
             const int sequence = parts[i].sequence;
-            auto& output = outputs[sequence];
-            const auto& wanted = prompts[sequence].output_ids;
+            const auto& wanted = prompts[sequence - first].output_ids;
+            const size_t at = lengths[sequence - first]++;
             const float* row = logits.row_as<float>(static_cast<int64_t>(i));
-            output.push_back(static_cast<int32_t>(std::max_element(row, row + logits.cols) - row));
-            right += output.back() == wanted[output.size() - 1];
-            ++total;
-            on_card->append(sequence, wanted[output.size() - 1]);  // fed with the golden prefix
-            if (output.size() < wanted.size()) next.push_back({sequence, 1});
+            out.right += std::max_element(row, row + logits.cols) - row == wanted[at];
+            ++out.total;
+            replica.append(sequence, wanted[at]);
+            if (at + 1 < wanted.size()) next.push_back({sequence, 1});
         }
         parts = std::move(next);
     }
-    EXPECT_EQ(total, 336);
-    EXPECT_GE(right, 331);
-    std::printf("%d of %d golden tokens in one batch\n", right, total);
+    return out;
+}
+
+TEST_F(CardGolden, GivesTheTokensInOneBatch) {
+    for (const bool deterministic : {true, false}) {
+        auto eager = replica({.page_size = 16, .deterministic = deterministic});
+        const Generated one = generate(*eager);
+        EXPECT_EQ(one.total, 336);
+        EXPECT_GE(one.right, 331);
+        EXPECT_EQ(eager->rank(0).num_graph_steps(), 0u);
+
+        // A graph of more rows than the step has gives the same bits.
+        auto graphs = replica(
+            {.page_size = 16, .graph_rows = {1, 3, 12, 16}, .deterministic = deterministic});
+        const Generated other = generate(*graphs);
+        std::printf("deterministic %d: %d and %d of 336 golden tokens in one batch\n",
+                    deterministic, one.right, other.right);
+        EXPECT_GE(other.right, 331);
+        EXPECT_GT(graphs->rank(0).num_graph_steps(), 20u);
+        EXPECT_EQ(graphs->rank(0).num_eager_steps(), 0u);
+        if (deterministic) EXPECT_EQ(other.logits, one.logits);
+    }
+}
+
+// Chunks of any size and pages of any size, in deterministic mode.
+TEST_F(CardGolden, BitsDependOnTheTokensAlone) {
+    const auto tokens = goldens("golden_long.json")[0].prompt_ids;
+    const std::vector<int32_t> prompt(tokens.begin(), tokens.begin() + 700);
+    const uint64_t whole =
+        logits_hash(*replica({.max_rows = 1024, .max_logits_rows = 1024}), prompt, 1024);
+    EXPECT_EQ(logits_hash(*replica(), prompt, 512), whole);
+    EXPECT_EQ(logits_hash(*replica({.page_size = 16}), prompt, 33), whole);
+    EXPECT_EQ(logits_hash(*replica({.graph_rows = {1}}), prompt, 1), whole);
+    std::vector<int32_t> changed = prompt;
+    ++changed[3];
+    EXPECT_NE(logits_hash(*replica(), changed, 512), whole);
 }
 
 }  // namespace

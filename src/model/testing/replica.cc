@@ -109,6 +109,8 @@ Status TestReplica::make_ranks() {
                                            .max_rows = options_.max_rows,
                                            .max_logits_rows = options_.max_logits_rows,
                                            .tile_rows = options_.tile_rows,
+                                           .deterministic = options_.deterministic,
+                                           .graph_rows = options_.graph_rows,
                                            .profile = index == 0 ? options_.profile : nullptr});
         if (!rank) return rank.error();
         ranks_.push_back(*std::move(rank));
@@ -174,7 +176,7 @@ StepInput TestReplica::input_of(const Rows& rows) {
     return {.tokens = rows.tokens,
             .sequences = rows.slices,
             .microbatch_begin = rows.microbatch_begin,
-            .phase = Phase::kPrefill,
+            .phase = rows.tokens.size() == rows.slices.size() ? Phase::kDecode : Phase::kPrefill,
             .logits_rows = rows.logits_rows};
 }
 

@@ -42,6 +42,8 @@ struct ReplicaOptions {
     int num_threads = 1;  // of each rank
     // With a model whose weights are there; on the card one rank, whose tiles are whole steps.
     Device device = Device::kCpu;
+    std::vector<int64_t> graph_rows;  // of the card, as AttentionRankOptions has them
+    bool deterministic = true;        // likewise
     bool scatter_blocks = true;  // blocks of a sequence lie in no order
     StepProfile* profile = nullptr;  // of rank 0
 };

@@ -71,4 +71,28 @@ void copy_now(void* to, const void* from, size_t num_bytes) {
     CUDA_CHECK(cudaMemcpy(to, from, num_bytes, cudaMemcpyDefault));
 }
 
+Graph::~Graph() {
+    if (executable_ != nullptr)
+        CUDA_CHECK(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
+}
+
+void Graph::begin(Queue queue) {
+    CUDA_CHECK(cudaStreamBeginCapture(stream_of(queue), cudaStreamCaptureModeThreadLocal));
+}
+
+Graph Graph::end(Queue queue) {
+    cudaGraph_t graph = nullptr;
+    CUDA_CHECK(cudaStreamEndCapture(stream_of(queue), &graph));
+    Graph made;
+    cudaGraphExec_t executable = nullptr;
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    made.executable_ = executable;
+    return made;
+}
+
+void Graph::launch(Queue queue) const {
+    CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream_of(queue)));
+}
+
 }  // namespace aerie::card

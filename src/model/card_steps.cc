@@ -1,0 +1,84 @@
+// Steps of the card as CUDA graphs: what a step's kernels are told by the host, pointers and
+// numbers of rows, is the same for all decode steps of a number of rows; what differs they read on
+// the card (StepNumbers, kernels::MlaStep).
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "model/attention_rank_impl.h"
+
+namespace aerie::model {
+namespace {
+
+// A step of rows that ask for nothing real: token 0, from position 0 on, all in the pool's first
+// block, which no request has yet.
+struct EmptyStep {
+    EmptyStep(int64_t num_rows, int64_t rows_each, int64_t num_logits, int page_size,
+              Phase step_phase)
+        : tokens(static_cast<size_t>(num_rows), 0),
+          table(static_cast<size_t>((rows_each + page_size - 1) / page_size), 0),
+          tables{table},
+          phase(step_phase) {
+        for (int64_t row = 0; row < num_rows; row += rows_each)
+            sequences.push_back({row, std::min(rows_each, num_rows - row), 0, tables});
+        for (int64_t row = 0; row < num_logits; ++row)
+            logits_rows.push_back(static_cast<int32_t>(row));
+    }
+    EmptyStep(const EmptyStep&) = delete;
+    StepInput input() const { return {tokens, sequences, begin, phase, logits_rows}; }
+
+    std::vector<int32_t> tokens, table, logits_rows;
+    std::vector<std::span<const int32_t>> tables;
+    std::vector<SequenceSlice> sequences;
+    std::vector<int64_t> begin = {0};
+    Phase phase;
+};
+
+}  // namespace
+
+// A decode step that a graph was made for: one row of each sequence, and the logits of each.
+const AttentionRank::Impl::StepGraph* AttentionRank::Impl::graph_for(const StepInput& input) const {
+    if (input.phase != Phase::kDecode || input.logits_rows.size() != input.tokens.size())
+        return nullptr;
+    const auto at = std::lower_bound(
+        graphs.begin(), graphs.end(), std::ssize(input.tokens),
+        [](const StepGraph& graph, int64_t num_rows) { return graph.rows < num_rows; });
+    return at == graphs.end() ? nullptr : &*at;
+}
+
+// The largest step, after which no kernel's own memory grows or moves any more.
+Status AttentionRank::Impl::warm_up() {
+    const int page_size = options.pool->page_size();
+    const int64_t longest =
+        std::min(options.rope->max_position(), options.pool->num_blocks() * int64_t{page_size});
+    const EmptyStep largest(options.max_rows, std::min(longest, options.max_rows),
+                            std::min(options.max_logits_rows, options.max_rows), page_size,
+                            Phase::kPrefill);
+    RETURN_IF_ERROR(layout.build(largest.input()));
+    return forward(largest.input(), nullptr);
+}
+
+Status AttentionRank::Impl::make_graphs() {
+    const TimePoint begin = Clock::now();
+    RETURN_IF_ERROR(warm_up());
+    for (const int64_t num_rows : options.graph_rows) {
+        const EmptyStep step(num_rows, 1, num_rows, options.pool->page_size(), Phase::kDecode);
+        const StepInput input = step.input();
+        RETURN_IF_ERROR(layout.build(input));
+        // Once as kernels, so that what they load at their first call is there.
+        prepare(input, num_rows);
+        RETURN_IF_ERROR(compute(input, nullptr));
+        card::synchronize(stream.queue());
+        card::Graph::begin(stream.queue());
+        const Status status = compute(input, nullptr);
+        card::Graph graph = card::Graph::end(stream.queue());
+        RETURN_IF_ERROR(status);
+        graphs.push_back({num_rows, std::move(graph)});
+    }
+    if (!graphs.empty())
+        log_info("{} decode graphs of 1 to {} rows made in {:.1f} s", graphs.size(),
+                 graphs.back().rows, seconds_since(begin));
+    return {};
+}
+
+}  // namespace aerie::model
