@@ -20,6 +20,8 @@ Status check_card_support(const LoadedConfig& loaded) {
         return refuse("hicache_path", config.settings.hicache_path, "none (hicache_size_gb works)");
     const ModelConfig& model = loaded.model;
     if (model.kv_lora_rank != 512) return refuse("kv_lora_rank", model.kv_lora_rank, "512");
+    if (128 % model.num_attention_heads != 0)
+        return refuse("num_attention_heads", model.num_attention_heads, "a divisor of 128");
     if (model.qk_rope_head_dim != 64)
         return refuse("qk_rope_head_dim", model.qk_rope_head_dim, "64");
     return {};

@@ -224,6 +224,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
     engine::Team::Rank rank;
     rank.place = place;
     rank.stream = std::make_unique<Stream>(options_.pool, device());
+    rank.stream->set_quantises_rows(device() == Device::kCuda && !deterministic());
     rank.exchange = make_exchange(replica, place, metrics, *rank.stream);
     const int max_rows = step_rows_max(replica.place);
     auto made = model::AttentionRank::create({.config = &model(),

@@ -97,6 +97,7 @@ Status TestReplica::make_ranks() {
     for (int index = 0; index < size; ++index) {
         const int tp = index % options_.tp_size, cp = index / options_.tp_size;
         streams_.push_back(std::make_unique<Stream>(threads_.get(), options_.device));
+        streams_.back()->set_quantises_rows(!options_.deterministic);
         experts_.push_back(std::make_unique<DirectExperts>(expert_ranks, streams_.back().get()));
         auto rank = AttentionRank::create({.config = &config,
                                            .weights = weights_[tp].get(),
