@@ -76,7 +76,10 @@ int run(const LoadedConfig& loaded, int node, uint32_t epoch, const std::string&
         options.first_port = range->first + 1;  // the first is the launcher's
         options.last_port = range->second;
     }
-    auto fabric = make_fabrics(loaded.config.ae_separation, options);
+    const bool has_peers = loaded.config.cluster.nodes > 1;
+    Result<std::unique_ptr<comm::Fabric>> fabric =
+        has_peers ? make_fabrics(loaded.config.ae_separation, options)
+                  : comm::make_local_fabric(comm::make_local_network(), node, epoch);
     if (!fabric) return fail(fabric.message());
     auto uplink = control::connect_to_hub(control, kJoinLimitSeconds);
     if (!uplink) return fail(uplink.message());

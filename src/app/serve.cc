@@ -81,13 +81,13 @@ int serve(const LoadedConfig& loaded, const std::vector<std::string>& arguments)
 }  // namespace
 
 int run_serve(const std::vector<std::string>& arguments) {
+    control::block_stop_signals();  // before any thread, as a look for GPUs starts some
     const StartedConfig started = config_from_arguments("serve", arguments);
     if (started.exit_status >= 0) return started.exit_status;
     const LoadedConfig& loaded = started.loaded;
     if (const Status runs = check_card_support(loaded); !runs) return fail(runs.message());
     set_log_level(loaded.config.settings.log_level);
     signal(SIGPIPE, SIG_IGN);
-    control::block_stop_signals();
     const std::vector<int> here = nodes_here(loaded.config);
     const bool serves = std::find(here.begin(), here.end(), 0) != here.end();
     return serves ? serve(loaded, arguments) : run_remote_hosts(loaded, arguments);

@@ -66,6 +66,10 @@ class TestReplica {
     // For benchmarks: as if the first `num_tokens` were computed, with whatever KV is there.
     void skip(int sequence, int64_t num_tokens) { sequences_[sequence].num_computed = num_tokens; }
     void rewind(int sequence) { skip(sequence, 0); }
+    // Makes it so long, with tokens 0 behind those it has.
+    void extend(int sequence, int64_t num_tokens) {
+        sequences_[sequence].tokens.resize(static_cast<size_t>(num_tokens), 0);
+    }
 
     // Computes the next tokens of each part. cuts: rows where a further microbatch begins.
     Status step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts = {});
