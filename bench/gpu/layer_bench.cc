@@ -59,31 +59,37 @@ ModelConfig deepseek_v3(int num_layers, int heads, int experts) {
     return c;
 }
 
-// Microseconds that the card needs at the least for a layer's rows, each behind `context` tokens.
-double limit_us(const ModelConfig& c, int64_t rows, double context) {
-    const double hidden = c.hidden_size, heads = c.num_attention_heads,
-                 r = static_cast<double>(rows);
-    const double q_and_o = (c.q_lora_rank + c.latent_dim()) * hidden +
-                           heads * c.qk_head_dim() * c.q_lora_rank + hidden * heads * c.v_head_dim;
-    const double heads_kv = heads * c.kv_lora_rank * (c.qk_nope_head_dim + c.v_head_dim);  // bf16
-    const double expert = 3.0 * hidden * c.moe_intermediate_size;
-    const double experts = c.n_routed_experts;
-    const double reached = experts * (1 - std::pow(1 - c.num_experts_per_tok / experts, r));
-    const double bytes = q_and_o + 2 * heads_kv + expert * (1 + reached);
-    const double products = std::max(
-        bytes / kBandwidth,
-        2 * r * ((q_and_o + expert * (1 + c.num_experts_per_tok)) / kFp8 + heads_kv / kBf16));
-    const double attention =
-        std::max(r * context * c.latent_dim() * 2 / kBandwidth,
-                 2 * r * context * heads * (c.latent_dim() + c.kv_lora_rank) / kBf16);
-    return (products + attention) * 1e6;
-}
-
 struct Case {
     int64_t rows = 1;  // sequences of one row each, or one of many
     int64_t context = 4096;
     bool prefill = false;
 };
+
+// Microseconds that the card needs at the least for a layer of the case's rows. Decode's attention
+// is absorbed, and reads each sequence's KV; a prompt's would be cheaper with keys and values per
+// head.
+double limit_us(const ModelConfig& m, const Case& c) {
+    const double hidden = m.hidden_size, heads = m.num_attention_heads;
+    const auto rows = static_cast<double>(c.rows), context = static_cast<double>(c.context);
+    const double q_and_o = (m.q_lora_rank + m.latent_dim()) * hidden +
+                           heads * m.qk_head_dim() * m.q_lora_rank + hidden * heads * m.v_head_dim;
+    const double heads_kv = heads * m.kv_lora_rank * (m.qk_nope_head_dim + m.v_head_dim);  // bf16
+    const double expert = 3.0 * hidden * m.moe_intermediate_size;
+    const double experts = m.n_routed_experts;
+    const double reached = experts * (1 - std::pow(1 - m.num_experts_per_tok / experts, rows));
+    const double bytes = q_and_o + 2 * heads_kv + expert * (1 + reached);
+    const double products = std::max(
+        bytes / kBandwidth,
+        2 * rows * ((q_and_o + expert * (1 + m.num_experts_per_tok)) / kFp8 + heads_kv / kBf16));
+    const double latent_bytes = context * m.latent_dim() * 2;
+    const double attention =
+        c.prefill
+            ? std::max(latent_bytes / kBandwidth, 2 * rows * (context - rows / 2) * heads *
+                                                      (m.qk_head_dim() + m.v_head_dim) / kBf16)
+            : std::max(rows * latent_bytes / kBandwidth,
+                       2 * rows * context * heads * (m.latent_dim() + m.kv_lora_rank) / kBf16);
+    return (products + attention) * 1e6;
+}
 
 class Bench {
   public:
@@ -177,9 +183,7 @@ void run(int heads, int experts) {
             return (times[graph][1][i] - times[graph][0][i]) / (kMoreLayers - kFewLayers);
         };
         const Case& c = cases[i];
-        // Rows of a prompt see half of their own chunk.
-        const double seen = static_cast<double>(c.prefill ? c.context - c.rows / 2 : c.context);
-        const double limit = limit_us(config, c.rows, seen);
+        const double limit = limit_us(config, c);
         std::printf("%8ld %8ld %9.1f %9.1f %9.1f %7.2f%s\n", static_cast<long>(c.rows),
                     static_cast<long>(c.context), layer(false), layer(true), limit,
                     layer(true) / limit, c.prefill ? "  prefill, no graph" : "");
