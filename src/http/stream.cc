@@ -22,7 +22,7 @@ using asio::ip::tcp;
 namespace {
 
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
-constexpr size_t kMostAtOnce = 64 << 10;  // bytes; nobody else has the thread meanwhile
+constexpr size_t kRecordBytes = 16 << 10;  // what one call of OpenSSL's moves at the most
 
 // OpenSSL's own BIO of a socket, but that a peer that has gone is an error and no SIGPIPE.
 int write_socket(BIO* bio, const char* bytes, int size) {
@@ -48,6 +48,7 @@ long control_socket(BIO* bio, int command, long, void*) {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
+// Null where there is no memory.
 BIO* make_bio(tcp::socket& socket) {
     static BIO_METHOD* const method = [] {
         BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tcp::socket");
@@ -57,6 +58,7 @@ BIO* make_bio(tcp::socket& socket) {
         return made;
     }();
     BIO* const bio = BIO_new(method);
+    if (bio == nullptr) return nullptr;
     BIO_set_data(bio, &socket);
     BIO_set_init(bio, 1);
     return bio;
@@ -69,7 +71,9 @@ BIO* make_bio(tcp::socket& socket) {
 // (SSL_MODE_RELEASE_BUFFERS).
 struct Stream::Tls {
     Tls(tcp::socket& socket, SSL_CTX* context) : socket(socket), ssl(SSL_new(context)) {
-        BIO* const bio = make_bio(socket);
+        BIO* const bio = ssl == nullptr ? nullptr : make_bio(socket);
+        if (bio == nullptr) return;
+        is_made = true;
         SSL_set_bio(ssl, bio, bio);
         SSL_set_accept_state(ssl);
         Error ignored;
@@ -87,6 +91,7 @@ struct Stream::Tls {
 
     tcp::socket& socket;
     SSL* const ssl;
+    bool is_made = false;  // false: there was no memory, the handshake fails
 };
 
 template <typename Step>
@@ -129,6 +134,7 @@ Stream::~Stream() = default;
 
 asio::awaitable<Stream::Error> Stream::handshake() {
     if (!tls_) co_return Error{};
+    if (!tls_->is_made) co_return asio::error::make_error_code(asio::error::no_memory);
     const auto [error, unused] = co_await tls_->run([this] { return SSL_do_handshake(tls_->ssl); });
     co_return error;
 }
@@ -137,7 +143,7 @@ asio::awaitable<Stream::Moved> Stream::read_some(asio::mutable_buffer into) {
     if (!tls_) return socket_.async_read_some(into, kNoThrow);
     return tls_->run([this, into] {
         return SSL_read(tls_->ssl, into.data(),
-                        static_cast<int>(std::min(into.size(), kMostAtOnce)));
+                        static_cast<int>(std::min(into.size(), kRecordBytes)));
     });
 }
 
@@ -145,7 +151,7 @@ asio::awaitable<Stream::Moved> Stream::write_some(asio::const_buffer from) {
     if (!tls_) return socket_.async_write_some(from, kNoThrow);
     return tls_->run([this, from] {
         return SSL_write(tls_->ssl, from.data(),
-                         static_cast<int>(std::min(from.size(), kMostAtOnce)));
+                         static_cast<int>(std::min(from.size(), kRecordBytes)));
     });
 }
 
@@ -161,9 +167,10 @@ asio::awaitable<Stream::Error> Stream::end_output() {
         co_return error;
     }
     std::tie(error, std::ignore) = co_await tls_->run([this] {
+        // Not again after 0, which is that the peer's end is still to come: it would read, and data
+        // that comes before that end is an error to it.
         const int ended = SSL_shutdown(tls_->ssl);
-        return ended == 0 ? SSL_shutdown(tls_->ssl)
-                          : ended;  // 0: ours is sent, the peer's is to come
+        return ended == 0 ? 1 : ended;
     });
     co_return error;
 }

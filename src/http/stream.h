@@ -28,8 +28,9 @@ class Stream {
     // lost.
     Awaitable<Moved> read_some(boost::asio::mutable_buffer into);
     Awaitable<Moved> write_some(boost::asio::const_buffer from);
-    Awaitable<Error> wait_lost();   // until the connection is reset or closed
-    Awaitable<Error> end_output();  // TLS: waits for the peer to end its side too
+    Awaitable<Error> wait_lost();  // until the connection is reset or closed
+    // The peer may still send, and what it sends can be read.
+    Awaitable<Error> end_output();
 
     bool is_tls() const { return tls_ != nullptr; }
     bool is_open() const { return socket_.is_open(); }

@@ -54,6 +54,9 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const TlsOptions& options) 
     // An idle connection holds no buffers. Writes go on with what is left, wherever that lies then.
     SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // A record without data, of which a client may send any number, ends a read: else OpenSSL would
+    // go on to the next without giving up the thread.
+    SSL_CTX_clear_mode(native, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_session_id_context(native, kSessionContext, sizeof(kSessionContext) - 1);
     error_code failed;
     context->use_certificate_chain_file(options.certfile, failed);

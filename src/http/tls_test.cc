@@ -70,6 +70,23 @@ class TlsClient {
         SSL_write(ssl_, text.data(), static_cast<int>(text.size()));
     }
     void end_sending() { SSL_shutdown(ssl_); }
+    // `num` records that hold no data, then the text. All at once, so that they come faster than
+    // they are read.
+    void send_after_key_updates(int num, const std::string& text) {
+        BIO* const socket = SSL_get_rbio(ssl_);
+        BIO* const records = BIO_new(BIO_s_mem());
+        BIO_up_ref(socket);
+        SSL_set0_wbio(ssl_, records);
+        for (int i = 0; i < num; ++i) {
+            SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED);
+            SSL_do_handshake(ssl_);
+        }
+        send(text);
+        char* bytes = nullptr;
+        const long size = BIO_get_mem_data(records, &bytes);
+        EXPECT_EQ(BIO_write(socket, bytes, static_cast<int>(size)), size);
+        SSL_set0_wbio(ssl_, socket);
+    }
     std::string receive_some() {
         char bytes[4096];
         const int size = SSL_read(ssl_, bytes, sizeof bytes);
@@ -123,6 +140,19 @@ TEST_F(TlsTest, LargeBodiesAndRefusalsComeThrough) {
     c.send(body);
     EXPECT_THAT(c.receive_all(), HasSubstr("HTTP/1.1 413 "));
     EXPECT_TRUE(c.ended_in_order());
+}
+
+TEST_F(TlsTest, RecordsWithoutDataKeepNobodyElseWaiting) {
+    start_tls({.io_threads = 1});
+    TlsClient brief(server_->port()), busy(server_->port()), other(server_->port());
+    brief.send_after_key_updates(3, "GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(brief.receive_all(), HasSubstr("200 OK"));
+    busy.send_after_key_updates(20000, "GET /hold HTTP/1.1\r\n\r\n");
+    other.send("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(other.receive_all(), HasSubstr("200 OK"));
+    server_->stop(0);
+    std::lock_guard lock(mutex_);
+    EXPECT_TRUE(held_.empty());  // long before all of them were read
 }
 
 TEST_F(TlsTest, AClientThatLeavesIsSeen) {
