@@ -103,6 +103,13 @@ class Loader {
         }
     }
 
+    // The URL stands in the header: nobody who makes that smaller must say it twice.
+    void fill_url_limit() {
+        HttpLimits& limits = out_.config.settings.http;
+        if (sources.given("", "http_max_url_kb")) return;
+        limits.max_url_kb = std::min(limits.max_url_kb, limits.max_header_kb);
+    }
+
     Sources sources;
     bool readable = true;  // both files could be read to the end
 
@@ -253,6 +260,7 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
     loader.read_toml();
     loader.apply_command_line();
     loader.fill_without_toml();
+    loader.fill_url_limit();
     Diagnostics& diagnostics = out.diagnostics;
     Config& config = out.config;
     if (!loader.readable) return out;  // cross-checks of half a file would only mislead

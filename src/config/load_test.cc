@@ -166,6 +166,14 @@ TEST_F(Load, SglangsKeysWithoutMeaningAreWarnedAbout) {
     EXPECT_THAT(warnings, testing::HasSubstr("--disable-cuda-graph is a flag of SGLang"));
 }
 
+TEST_F(Load, TheUrlsLimitIsNoMoreThanTheHeaders) {
+    const LoadedConfig l = load({"--http-max-header-kb", "8"});
+    EXPECT_THAT(l.diagnostics.errors, testing::IsEmpty());
+    EXPECT_EQ(l.config.settings.http.max_url_kb, 8);
+    const LoadedConfig both = load({"--http-max-header-kb", "8", "--http-max-url-kb", "16"});
+    EXPECT_THAT(both.diagnostics.errors, testing::SizeIs(1));
+}
+
 TEST_F(Load, SwitchesMayStandAloneOrTakeAWord) {
     const LoadedConfig alone = load({"--disable-radix-cache", "--enable-metrics", "false"});
     EXPECT_TRUE(alone.config.settings.disable_radix_cache);

@@ -109,7 +109,7 @@ const char* const kTools = R"({
         "description": {"type": "string"}, "parameters": {"type": "object"}}}}}}})";
 const char* const kMessagesOfChat = R"({
   "messages": {"type": "array", "minItems": 1, "maxItems": "@max_messages", "items": {"type": "object",
-    "required": ["role", "content"], "properties": {
+    "required": ["role"], "properties": {
       "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
       "content": {"oneOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items": {"type": "object",
         "required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]},
@@ -234,10 +234,22 @@ const char* const kOfMessages = R"({
   "system": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object",
     "required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]},
   "messages": {"type": "array", "minItems": 1, "maxItems": "@max_messages", "items": {"type": "object",
-    "required": ["role", "content"], "properties": {"role": {"enum": ["user", "assistant"]},
-      "content": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "object",
-        "required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-        "description": "or tool_use, tool_result, thinking, redacted_thinking"}}]}}}},
+    "required": ["role", "content"], "oneOf": [
+      {"properties": {"role": {"const": "user"}, "content": {"oneOf": [{"type": "string"}, {"type": "array",
+        "items": {"type": "object", "required": ["type"], "oneOf": [
+          {"required": ["text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}},
+          {"required": ["tool_use_id"], "properties": {"type": {"const": "tool_result"},
+            "tool_use_id": {"type": "string"}, "is_error": {"type": "boolean"}, "content": {"oneOf": [
+              {"type": "string"}, {"type": "array", "items": {"type": "object", "required": ["type", "text"],
+                "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]}}}]}}]}}},
+      {"properties": {"role": {"const": "assistant"}, "content": {"oneOf": [{"type": "string"}, {"type": "array",
+        "items": {"type": "object", "required": ["type"], "oneOf": [
+          {"required": ["text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}},
+          {"required": ["id", "name", "input"], "properties": {"type": {"const": "tool_use"},
+            "id": {"type": "string"}, "name": {"type": "string"}, "input": {"type": "object"}}},
+          {"required": ["thinking"], "properties": {"type": {"const": "thinking"},
+            "thinking": {"type": "string"}}},
+          {"properties": {"type": {"const": "redacted_thinking"}}}]}}]}}}]}},
   "tools": {"type": "array", "maxItems": "@max_tools", "items": {"type": "object",
     "required": ["name", "input_schema"], "properties": {"type": {"const": "custom"},
       "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"}, "description": {"type": "string"},
@@ -264,7 +276,11 @@ Json messages_body(const api::CallDefaults& defaults) {
         {"model": "m", "max_tokens": 8, "system": "s", "messages": [{"role": "user", "content": "Hello"}],
          "temperature": 0.5, "top_p": 0.9, "top_k": 20, "stop_sequences": ["x"], "stream": true,
          "tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "auto"},
-         "thinking": {"type": "enabled", "budget_tokens": 1024}}]})",
+         "thinking": {"type": "enabled", "budget_tokens": 1024}},
+        {"max_tokens": 8, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]},
+          {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "redacted_thinking"},
+            {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "r"}]}]}]})",
                      defaults);
 }
 
@@ -280,11 +296,18 @@ Json responses_body(const api::CallDefaults& defaults) {
     return schema_of({R"({
       "model": {"type": "string", "maxLength": 64},
       "input": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object",
-        "required": ["role", "content"], "properties": {"type": {"const": "message"},
-          "role": {"enum": ["system", "developer", "user", "assistant"]}, "content": {"oneOf": [{"type": "string"},
-          {"type": "array", "items": {"type": "object", "required": ["type", "text"], "properties":
-            {"type": {"enum": ["input_text", "output_text"]}, "text": {"type": "string"}}}}]}},
-        "description": "or function_call, function_call_output, reasoning"}}]},
+        "oneOf": [
+          {"required": ["role", "content"], "properties": {"type": {"const": "message"},
+            "role": {"enum": ["system", "developer", "user", "assistant"]}, "content": {"oneOf": [{"type": "string"},
+            {"type": "array", "items": {"type": "object", "required": ["type", "text"], "properties":
+              {"type": {"enum": ["input_text", "output_text", "text"]}, "text": {"type": "string"}}}}]}}},
+          {"required": ["type", "call_id", "name", "arguments"], "properties": {"type": {"const": "function_call"},
+            "call_id": {"type": "string"}, "name": {"type": "string"}, "arguments": {"type": "string"}}},
+          {"required": ["type", "call_id", "output"], "properties": {"type": {"const": "function_call_output"},
+            "call_id": {"type": "string"}, "output": {"oneOf": [{"type": "string"},
+            {"type": "array", "items": {"type": "object", "required": ["type", "text"], "properties":
+              {"type": {"enum": ["input_text", "output_text", "text"]}, "text": {"type": "string"}}}}]}}},
+          {"required": ["type"], "properties": {"type": {"const": "reasoning"}}}]}}]},
       "instructions": {"type": "string"},
       "previous_response_id": {"type": "string"},
       "store": {"type": "boolean"},
@@ -311,7 +334,10 @@ Json responses_body(const api::CallDefaults& defaults) {
         {"model": "m", "input": "Hello", "instructions": "i", "store": false, "max_output_tokens": 8,
          "temperature": 0.5, "top_p": 0.9, "stream": true, "user": "u", "parallel_tool_calls": true,
          "tools": [{"type": "function", "name": "f"}], "tool_choice": "auto", "reasoning": {"effort": "low"},
-         "background": false, "metadata": {"a": "b"}, "text": {"format": {"type": "text"}}}]})",
+         "background": false, "metadata": {"a": "b"}, "text": {"format": {"type": "text"}}},
+        {"max_output_tokens": 8, "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+          {"type": "reasoning"}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+          {"type": "function_call_output", "call_id": "c", "output": "r"}]}]})",
                      defaults);
 }
 

@@ -184,6 +184,43 @@ TEST_F(BodySchemasTest, WhatASchemaForbidsIsRefusedByName) {
     }
 }
 
+// What a schema names, but for what it requires, may be null, which is as if it were left out.
+TEST_F(BodySchemasTest, NullIsAsIfLeftOut) {
+    for (const Route& route : routes()) {
+        if (!route.body) continue;
+        const Json schema = route.body(defaults());
+        const Json::Array required =
+            schema["required"].is_array() ? schema["required"].as_array() : Json::Array();
+        const Json::Array& examples = schema["examples"].as_array();
+        for (const Field& field : fields_of(schema)) {
+            if (std::ranges::find(required, Json(field.name)) != required.end()) continue;
+            const auto without = std::ranges::find_if(
+                examples, [&](const Json& example) { return !example.find(field.name); });
+            const Json body =
+                with(without == examples.end() ? examples[0] : *without, field, Json());
+            const auto reply = post(route.path, body.dump());
+            EXPECT_EQ(reply.status, 200) << route.path << " " << body.dump() << reply.body;
+        }
+    }
+}
+
+TEST_F(BodySchemasTest, TokenizeTakesOneOfPromptAndMessages) {
+    const auto both =
+        post("/tokenize", R"({"prompt": "hi", "messages": [{"role": "user", "content": "a"}]})");
+    EXPECT_EQ(both.status, 400);
+    EXPECT_THAT(both.body, testing::HasSubstr("only one may be"));
+    EXPECT_EQ(post("/tokenize", R"({"prompt": null, "messages": null})").status, 400);
+}
+
+// Checked without return_logprob, which they need to be used, too.
+TEST_F(BodySchemasTest, WhatLogprobsAreAskedForIsChecked) {
+    for (const char* name : {"logprob_start_len", "top_logprobs_num", "token_ids_logprob"}) {
+        const auto reply = post("/generate", Json::object().set("text", "a").set(name, "b").dump());
+        EXPECT_EQ(reply.status, 400) << name;
+        EXPECT_THAT(reply.body, testing::HasSubstr(name));
+    }
+}
+
 TEST_F(BodySchemasTest, WhatNoSchemaNamesIsNotRead) {
     for (const Route& route : routes()) {
         if (!route.body) continue;

@@ -133,9 +133,15 @@ void Handlers::tokenize(HttpCall& call) {
                    .param = "add_special_tokens"});
     }
     api::Prompt prompt;
-    if (body.find("messages")) {
+    const Json& messages = body["messages"];
+    if (!messages.is_null() && !body["prompt"].is_null()) {
+        return send_error(call,
+                          {.message = "prompt and messages are given: only one may be",
+                           .param = "prompt"});
+    }
+    if (!messages.is_null()) {
         api::ChatPrompt chat;
-        if (auto error = openai::read_messages(body["messages"], chat.messages)) {
+        if (auto error = openai::read_messages(messages, chat.messages)) {
             return send_error(call, *error);
         }
         prompt = std::move(chat);

@@ -5,6 +5,7 @@
 // usage: fuzz_<target> [--seconds S] [--runs N] [--seed N] [--max-len BYTES] [--limit S]
 //                      [--dict FILE] CORPUS...
 //   CORPUS: files, and folders of files. With --runs 0 nothing but these is run.
+//   --seconds: no more mutations after these, and without --runs as many as they allow.
 //   --limit: seconds that one input may take.
 // A crash, a run beyond the limit and a leak (where the sanitizer that sees it is linked) end the
 // process with an error that holds the input, as what printf(1) makes the bytes of.
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +24,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -45,7 +48,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
     double seconds = 1e9;
-    long runs = 1000;
+    std::optional<long> runs;  // none: 1000, or what `seconds` allow
     uint64_t seed = 1;
     size_t max_len = 4096;  // bytes of a mutation
     int limit_s = 20;
@@ -166,8 +169,9 @@ std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {
             continue;
         }
         for (const auto& entry : std::filesystem::directory_iterator(path))
-            files.push_back(entry.path());
+            if (entry.is_regular_file()) files.push_back(entry.path());
     }
+    require(!files.empty(), "the corpus holds a file");
     std::sort(files.begin(), files.end());
     std::vector<std::string> corpus;
     for (const auto& path : files) {
@@ -180,6 +184,7 @@ std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {
 
 Options parse(int argc, char** argv) {
     Options options;
+    bool has_seconds = false;
     for (int i = 1; i < argc; ++i) {
         const std::string name = argv[i];
         if (!name.starts_with("--")) {
@@ -189,7 +194,7 @@ Options parse(int argc, char** argv) {
         const char* const value = ++i < argc ? argv[i] : "";
         if (name == "--seconds") {
             options.seconds = std::atof(value);
-            options.runs = INT64_MAX;
+            has_seconds = true;
         } else if (name == "--runs") {
             options.runs = std::atol(value);
         } else if (name == "--seed") {
@@ -205,6 +210,7 @@ Options parse(int argc, char** argv) {
             std::exit(2);
         }
     }
+    if (!options.runs) options.runs = has_seconds ? LONG_MAX : 1000;
     return options;
 }
 
@@ -224,9 +230,10 @@ int fuzz(const Options& options) {
     for (const std::string& input : corpus) run_and_keep(input);
     Mutator mutator(corpus, read_dictionary(options.dictionary), options.max_len, options.seed);
     long count = 0;
-    for (; count < options.runs && seconds() < options.seconds; ++count)
+    for (; count < *options.runs && seconds() < options.seconds; ++count)
         run_and_keep(mutator.next());
     check_leaks(since_last, options);
+    require(count > 0 || *options.runs == 0, "--seconds are enough for more than the corpus");
     std::printf("%zu inputs of the corpus and %ld mutations in %.1f s\n", corpus.size(), count,
                 seconds());
     return 0;

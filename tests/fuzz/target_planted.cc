@@ -1,4 +1,5 @@
 // Goes wrong where the input holds BUG, in the way that PLANTED says: whether the driver sees it.
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,6 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (planted == "abort") std::abort();
     if (planted == "crash") *static_cast<volatile int*>(nullptr) = 1;
     if (planted == "overflow") return static_cast<const volatile uint8_t*>(data)[size];
+    if (planted == "undefined") {
+        volatile int most = INT_MAX;
+        most = most + 1;
+    }
     if (planted == "hang") {
         for (volatile bool forever = true; forever;) {
         }

@@ -98,39 +98,41 @@ bool is_whole(const Json& value, int64_t min, int64_t max) {
     return value.is_int() && value.as_int() >= min && value.as_int() <= max;
 }
 
+// Without return_logprob the other fields are checked and not used.
 MaybeError read_logprobs(const Json& body, int vocab_size, api::Call& call) {
     const Json& wanted = body["return_logprob"];
     if (!wanted.is_null() && !wanted.is_bool()) {
         return wrong("return_logprob", "true or false", wanted);
     }
-    if (wanted != Json(true)) return {};
     const Json& start = body["logprob_start_len"];
     if (!start.is_null() && !is_whole(start, -1, kMaxPromptPosition)) {
         return wrong("logprob_start_len",
                      fmt::format("a whole number from -1 (no prompt logprobs) to {}", kMaxPromptPosition),
                      start);
     }
-    if (!start.is_null()) call.sampling.prompt_logprobs_from = static_cast<int>(start.as_int());
     const Json& top = body["top_logprobs_num"];
     if (!top.is_null() && !is_whole(top, 0, kMaxTopLogprobs)) {
         return wrong("top_logprobs_num",
                      fmt::format("a whole number from 0 to {}", kMaxTopLogprobs), top);
     }
-    call.sampling.num_top_logprobs = top.is_null() ? 0 : static_cast<int>(top.as_int());
     const Json& ids = body["token_ids_logprob"];
-    if (ids.is_null()) return {};
-    bool valid = ids.is_array() && ids.as_array().size() <= kMaxAskedIds;
-    for (size_t i = 0; valid && i < ids.as_array().size(); ++i) {
-        valid = is_whole(ids.as_array()[i], 0, vocab_size - 1);
-        if (valid) {
-            call.sampling.logprob_ids.push_back(static_cast<int32_t>(ids.as_array()[i].as_int()));
-        }
+    bool valid = ids.is_null() || (ids.is_array() && ids.as_array().size() <= kMaxAskedIds);
+    static const Json::Array kNone;
+    const Json::Array& listed = valid && ids.is_array() ? ids.as_array() : kNone;
+    for (const Json& id : listed) valid = valid && is_whole(id, 0, vocab_size - 1);
+    if (!valid) {
+        return wrong("token_ids_logprob",
+                     fmt::format("a list of at most {} token ids from 0 to {}", kMaxAskedIds,
+                                 vocab_size - 1),
+                     ids);
     }
-    if (valid) return {};
-    return wrong(
-        "token_ids_logprob",
-        fmt::format("a list of at most {} token ids from 0 to {}", kMaxAskedIds, vocab_size - 1),
-        ids);
+    if (wanted != Json(true)) return {};
+    if (!start.is_null()) call.sampling.prompt_logprobs_from = static_cast<int>(start.as_int());
+    call.sampling.num_top_logprobs = top.is_null() ? 0 : static_cast<int>(top.as_int());
+    for (const Json& id : listed) {
+        call.sampling.logprob_ids.push_back(static_cast<int32_t>(id.as_int()));
+    }
+    return {};
 }
 
 // An error of the completion in the words of this request.
