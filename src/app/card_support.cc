@@ -1,30 +1,67 @@
 #include "app/card_support.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace aerie {
+namespace {
+
+template <typename Found>
+Error refuse(const char* field, const Found& found, const std::string& expected) {
+    return error("a GPU does not serve this yet: {}: found {}, expected {}; --device cpu serves it",
+                 field, found, expected);
+}
+
+// What the kernels compute (kernels/cuda): products of whole 16-byte pieces, FlashInfer's heads.
+Status check_model(const ModelConfig& m) {
+    if (m.kv_lora_rank != 512) return refuse("kv_lora_rank", m.kv_lora_rank, "512");
+    if (m.qk_rope_head_dim != 64) return refuse("qk_rope_head_dim", m.qk_rope_head_dim, "64");
+    if (128 % m.num_attention_heads != 0)
+        return refuse("num_attention_heads", m.num_attention_heads, "a divisor of 128");
+    if (m.hidden_size % 128 != 0) return refuse("hidden_size", m.hidden_size, "a multiple of 128");
+    const std::pair<const char*, int> sizes[] = {
+        {"q_lora_rank", m.q_lora_rank},
+        {"qk_nope_head_dim", m.qk_nope_head_dim},
+        {"v_head_dim", m.v_head_dim},
+        {"intermediate_size", m.intermediate_size},
+        {"moe_intermediate_size", m.moe_intermediate_size}};
+    for (const auto& [field, size] : sizes) {
+        if (size % 16 != 0) return refuse(field, size, "a multiple of 16");
+    }
+    return {};
+}
+
+// Attention counts the values of a step's queries in 31 bits.
+Status check_step(const Settings& settings, const ModelConfig& m) {
+    const int chunk = settings.chunked_prefill_size;
+    const int64_t rows = chunk > 0 ? chunk : std::max(16384, settings.context_length.value_or(0));
+    const int64_t most =
+        ((int64_t{1} << 31) - 1) / (int64_t{m.num_attention_heads} * m.latent_dim());
+    if (rows > most)
+        return refuse("chunked_prefill_size", chunk, fmt::format("1 to {} with these heads", most));
+    return {};
+}
+
+}  // namespace
 
 Status check_card_support(const LoadedConfig& loaded) {
     const Config& config = loaded.config;
     if (config.device != DeviceChoice::kCuda) return {};
-    const auto refuse = [](const char* field, const auto& found, const auto& expected) {
-        return error("--device cuda: {}: found {}, expected {}; --device cpu serves it", field,
-                     found, expected);
-    };
     if (config.separated())
         return refuse("ae_separation.enabled", "true",
                       "false: attention and experts share the card");
-    if (loaded.placement.attention.size() != 1 || loaded.placement.experts.size() != 1)
-        return refuse("the number of cards", loaded.placement.attention.size(), "1");
+    const size_t cards =
+        std::max(loaded.placement.attention.size(), loaded.placement.experts.size());
+    if (cards != 1) return refuse("the number of cards", cards, "1");
     if (config.model.dtype == ComputeDtype::kFloat32) return refuse("dtype", "float32", "bfloat16");
-    if (config.settings.enable_mtp) return refuse("enable_mtp", "true", "false");
-    if (!config.settings.hicache_path.empty())
-        return refuse("hicache_path", config.settings.hicache_path, "none (hicache_size_gb works)");
-    const ModelConfig& model = loaded.model;
-    if (model.kv_lora_rank != 512) return refuse("kv_lora_rank", model.kv_lora_rank, "512");
-    if (128 % model.num_attention_heads != 0)
-        return refuse("num_attention_heads", model.num_attention_heads, "a divisor of 128");
-    if (model.qk_rope_head_dim != 64)
-        return refuse("qk_rope_head_dim", model.qk_rope_head_dim, "64");
-    return {};
+    const Settings& settings = config.settings;
+    if (settings.enable_mtp) return refuse("enable_mtp", "true", "false");
+    if (settings.hicache_size_gb > 0)
+        return refuse("hicache_size_gb", settings.hicache_size_gb, "0");
+    if (!settings.hicache_path.empty())
+        return refuse("hicache_path", settings.hicache_path, "none");
+    RETURN_IF_ERROR(check_model(loaded.model));
+    return check_step(settings, loaded.model);
 }
 
 }  // namespace aerie

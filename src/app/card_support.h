@@ -5,8 +5,8 @@
 
 namespace aerie {
 
-// With --device cuda: an error that names what of the configuration does not run on a card yet.
-// Others serve on CPUs, and `aerie check` plans them.
+// Where the device is a GPU: an error that names what of the configuration does not run on one yet. It
+// serves on CPUs, and `aerie check --card-memory` plans it.
 Status check_card_support(const LoadedConfig& loaded);
 
 }  // namespace aerie

@@ -1,6 +1,7 @@
 // aerie check: everything that serve would refuse, without starting anything.
 #include <cstdio>
 
+#include "app/card_support.h"
 #include "app/subcommands.h"
 #include "config/command_line.h"
 #include "config/example.h"
@@ -64,6 +65,9 @@ int run_check(const std::vector<std::string>& arguments) {
     }
     const StartedConfig started = load_or_explain(parsed);
     if (started.exit_status == 0) return 0;  // --help
+    if (started.exit_status < 0 && memory.empty()) {
+        if (const Status runs = check_card_support(started.loaded); !runs) return fail(runs.message());
+    }
     if (json) {
         print(loaded_to_json(started.loaded).dump(2) + '\n');
     } else if (started.exit_status < 0) {

@@ -226,6 +226,8 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
     rank.stream = std::make_unique<Stream>(options_.pool, device());
     rank.stream->set_quantises_rows(device() == Device::kCuda && !deterministic());
     rank.exchange = make_exchange(replica, place, metrics, *rank.stream);
+    if (device() == Device::kCuda)
+        rank.experts = metrics::ExpertMetrics(registry_, config().settings.served_model_name, 0);
     const int max_rows = step_rows_max(replica.place);
     auto made = model::AttentionRank::create({.config = &model(),
                                               .weights = replica.weights[place.tp].get(),

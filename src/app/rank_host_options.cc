@@ -6,6 +6,7 @@
 #include "app/rank_host.h"
 #include "comm/port_numbers.h"
 #include "model/step_layout.h"
+#include "model/step_numbers.h"
 
 namespace aerie {
 namespace {
@@ -21,8 +22,6 @@ schedule::Policy policy_of(SchedulePolicy policy) {
     }
     return schedule::Policy::kFcfs;
 }
-
-constexpr int64_t kMaxGraphRows = 512;  // beyond, launches are hidden behind kernels
 
 }  // namespace
 
@@ -52,8 +51,9 @@ int RankHost::max_running(const AttentionReplica& replica) const {
 // one of each request and for those of prompts whose logprobs are wanted.
 int RankHost::logits_rows_max(const AttentionReplica& replica) const {
     const int rows = step_rows_max(replica);
+    const int prompt_rows = std::max(kPromptLogprobRows, config().settings.page_size);
     return device() == Device::kCpu ? rows
-                                    : std::min(rows, max_running(replica) + kPromptLogprobRows);
+                                    : std::min(rows, max_running(replica) + prompt_rows);
 }
 
 // Rows of the largest step that the scheduler may plan, or of a draft after it.
@@ -157,7 +157,7 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
 std::vector<int64_t> RankHost::graph_rows(const AttentionReplica& replica) const {
     std::vector<int64_t> rows;
     if (device() == Device::kCpu) return rows;
-    const int64_t most = std::min<int64_t>(max_running(replica), kMaxGraphRows);
+    const int64_t most = std::min<int64_t>(max_running(replica), model::StepNumbers::kFewRows);
     for (int64_t n = 1; n < most; n += n < 16 ? n : std::bit_floor(static_cast<uint64_t>(n)) / 2)
         rows.push_back(n);
     rows.push_back(most);

@@ -19,7 +19,7 @@ void choose_device(Config& config, CheckContext& c, const CommandLine& command_l
     } else if (config.device == DeviceChoice::kCuda && machine.num_gpus == 0 &&
                command_line.card_memory == 0) {
         c.fail("bad value: --device cuda; {}, expected auto or cpu",
-               card::built() ? "no GPU is here" : "this build has no CUDA kernels");
+               card::built() ? "no GPU of compute capability 9.0 is here, or its driver is too old" : "this build has no CUDA kernels");
     }
     const int64_t wanted = std::ssize(nodes_here(config)) * int64_t{config.cluster.gpus_per_node};
     if (config.device == DeviceChoice::kCuda && command_line.card_memory == 0 &&

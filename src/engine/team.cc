@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/fault.h"
-#include "tensor/card.h"
+#include "base/log.h"
 
 namespace aerie::engine {
 namespace {
@@ -14,30 +14,29 @@ namespace {
 class StepObserver final : public model::LayerObserver {
   public:
     StepObserver(const std::function<void(int, int)>& done, const model::RankPlaceInReplica& place,
-                 int last_microbatch, metrics::Histogram attention_time)
-        : done_(done), place_(place), last_(last_microbatch), attention_time_(attention_time) {}
+                 int last_microbatch, metrics::Histogram attention_time,
+                 metrics::Histogram experts_time)
+        : done_(done), place_(place), last_(last_microbatch), attention_time_(attention_time),
+          experts_time_(experts_time) {}
     void layer_done(int layer, int microbatch) override {
         if (place_.tp == 0 && microbatch == last_) done_(place_.cp, layer);
     }
     void attention_time(int, int, double seconds) override {
         if (place_.index() == 0) attention_time_.observe(seconds);
     }
+    void experts_time(int, double seconds) override { experts_time_.observe(seconds); }
 
   private:
     const std::function<void(int, int)>& done_;
     const model::RankPlaceInReplica& place_;
     const int last_;
     const metrics::Histogram attention_time_;
+    const metrics::Histogram experts_time_;
 };
 
 void copy_page(KvPool& from, int32_t source, KvPool& to, int32_t target) {
-    const bool on_card = from.device() == Device::kCuda || to.device() == Device::kCuda;
-    for (int layer = 0; layer < from.num_layers(); ++layer) {
-        std::byte* there = to.block(layer, target);
-        const std::byte* here = from.block(layer, source);
-        on_card ? card::copy_now(there, here, from.block_bytes())
-                : static_cast<void>(std::memcpy(there, here, from.block_bytes()));
-    }
+    for (int layer = 0; layer < from.num_layers(); ++layer)
+        std::memcpy(to.block(layer, target), from.block(layer, source), from.block_bytes());
 }
 
 }  // namespace
@@ -116,15 +115,28 @@ void Team::run(int rank) { step_ == nullptr ? copy_on(rank) : compute_on(rank); 
 void Team::compute_on(int rank) {
     Rank& self = ranks_[rank];
     const int last = static_cast<int>(step_->microbatch_begin.size()) - 1;
-    StepObserver observer(*layer_done_, self.place, last,
-                          step_->phase == Phase::kDecode ? metrics_.forward_time_decode
-                                                         : metrics_.forward_time_prefill);
+    const bool decodes = step_->phase == Phase::kDecode;
+    StepObserver observer(
+        *layer_done_, self.place, last,
+        decodes ? metrics_.forward_time_decode : metrics_.forward_time_prefill,
+        decodes ? self.experts.forward_time_decode : self.experts.forward_time_prefill);
+    const uint64_t eager_before = self.model->num_eager_steps();
     const Status status = draft_ != nullptr ? self.model->draft(*draft_, &observer)
                                             : self.model->forward(*step_, &observer);
+    count_eager(rank, eager_before);
     if (status) return;
     group_->abort(status.message());
     std::lock_guard lock(failure_mutex_);
     if (failure_.empty()) failure_ = status.message();
+}
+
+// A card's decode step that no graph was made for: slower, so it is told.
+void Team::count_eager(int rank, uint64_t before) {
+    const uint64_t now = ranks_[rank].model->num_eager_steps();
+    metrics_.eager_steps.add(static_cast<double>(now - before));
+    if (before == 0 && now > 0)
+        log_warning("{}: a decode step of {} rows ran kernel by kernel, graphs are for fewer; later ones "
+                    "are counted in sglang:ae_sep_eager_steps_total", name_, step_->tokens.size());
 }
 
 void Team::copy_on(int rank) {

@@ -28,6 +28,7 @@ class Team {
         std::unique_ptr<Stream> stream;
         std::unique_ptr<exchange::AttentionSide> exchange;
         std::unique_ptr<model::AttentionRank> model;  // uses the two above
+        metrics::ExpertMetrics experts;  // of a card, whose experts the rank's stream computes
         // Of the cp rank, shared by its tp ranks; tp 0 copies between them.
         KvPool* pool = nullptr;
         KvPool* host_pool = nullptr;  // these may be null where nothing is copied
@@ -60,6 +61,7 @@ class Team {
     void follow(int rank);
     void run(int rank);
     void compute_on(int rank);
+    void count_eager(int rank, uint64_t before);
     void copy_on(int rank);
 
     const std::string name_;

@@ -37,6 +37,7 @@ AttentionMetrics::AttentionMetrics(Registry& registry, const ReplicaLabels& repl
     combine_wait_time = registry.histogram(metric("sglang:ae_sep_combine_wait_time"), labels);
     microbatches = registry.gauge(metric("sglang:ae_sep_microbatches"), labels);
     replays = registry.counter(metric("sglang:ae_sep_replays_total"), labels);
+    eager_steps = registry.counter(metric("sglang:ae_sep_eager_steps_total"), labels);
 
     kv_transfer_bytes_active =
         registry.counter(metric("sglang:ae_sep_kv_transfer_bytes"), with("mode", "active"));

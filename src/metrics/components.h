@@ -31,6 +31,7 @@ struct AttentionMetrics {
     Histogram combine_wait_time;
     Gauge microbatches;
     Counter replays;
+    Counter eager_steps;
 
     Counter kv_transfer_bytes_active;  // counted by who writes or reads; between nodes only
     Counter kv_transfer_bytes_passive;

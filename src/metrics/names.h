@@ -73,6 +73,8 @@ inline constexpr Metric kMetrics[] = {
      "1 while the node's host process lives.",
      {},
      Merge::kMax},
+    {"sglang:ae_sep_eager_steps_total", Type::kCounter, kReplica,
+     "Decode steps of a GPU that were no CUDA graph."},
     {"sglang:ae_sep_replays_total", Type::kCounter, kReplica,
      "Dispatches sent again because an expert host died."},
     {"sglang:ae_sep_host_restarts_total", Type::kCounter, "", "Host processes started again."},

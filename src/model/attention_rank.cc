@@ -110,7 +110,6 @@ Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
             logits_part = tensor(DType::kF32, limits.max_logits_rows, o.weights->vocab.size());
         if (o.place.tp == 0)
             logits = tensor(DType::kF32, limits.max_logits_rows, c.vocab_size);
-        if (o.stream->on_card()) logits_of_card = PinnedBuffer(logits.num_bytes());
     }
     if (o.weights->has_mtp) {
         if (o.place.size() > 1) all_hidden = tensor(compute, rows, hidden_size);
@@ -119,8 +118,14 @@ Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
     }
     tasks.resize(static_cast<size_t>(heads));
     views.reserve(static_cast<size_t>(o.place.size()));
+    if (o.stream->on_card()) add_card_buffers(c);
     others_lse.reserve(static_cast<size_t>(o.place.cp_size));
-    own_ids.reserve(static_cast<size_t>(limits.max_logits_rows));
+}
+
+void Workspace::add_card_buffers(const ModelConfig& config) {
+    stamps = Tensor(DType::kI64, 1, 2 * config.num_hidden_layers + 1, Device::kCuda);
+    stamps_of_card = PinnedBuffer(stamps.num_bytes());
+    logits_of_card = PinnedBuffer(logits.num_bytes());
 }
 
 size_t Workspace::num_bytes() const {
@@ -139,7 +144,9 @@ AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limit
       layout(o.place, limits), numbers(limits, o.stream->device()), ws(o, limits),
       query_width(query_width_of(config)) {
     if (!stream.on_card()) return;
-    const int64_t sequences = o.max_sequences > 0 ? o.max_sequences : o.max_rows;
+    // As many as run, or as warm_up() makes of the largest step.
+    const int64_t given = o.max_sequences > 0 ? o.max_sequences : o.max_rows;
+    const int64_t sequences = std::max(given, (o.max_rows + longest_sequence() - 1) / longest_sequence());
     const int64_t blocks = (limits.max_position + limits.page_size - 1) / limits.page_size;
     mla.emplace(kernels::MlaStep::Limits{.max_rows = o.max_rows, .max_blocks = sequences * blocks},
                 kernels::MlaStep::Shape{.heads = weights.num_heads,
@@ -164,11 +171,13 @@ Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* obser
         step->graph.launch(stream.queue());
         num_logits_rows = std::ssize(input.logits_rows);
     } else {
-        num_eager_steps += input.phase == Phase::kDecode;
+        if (stream.on_card() && input.phase == Phase::kDecode) ++num_eager_steps;
         prepare(input);
         RETURN_IF_ERROR(compute(input, observer));
     }
-    if (stream.on_card()) fetch_logits();
+    if (!stream.on_card()) return {};
+    fetch_logits();
+    if (observer != nullptr) report_times(*observer);
     return {};
 }
 
@@ -192,8 +201,10 @@ Status AttentionRank::Impl::run_layers(Range layers, Phase phase, LayerObserver*
                                   own(ws.h, layout.own_of(m)));
             }
             end_of(StepOp::kResidual);
+            stamp(2 * layer);
             const TimePoint start = Clock::now();
             RETURN_IF_ERROR(attention(layer, m, observer));
+            stamp(2 * layer + 1);
             // On the card these calls only say what is to be done.
             if (observer != nullptr && !stream.on_card())
                 observer->attention_time(layer, m, seconds_since(start));
@@ -206,6 +217,7 @@ Status AttentionRank::Impl::run_layers(Range layers, Phase phase, LayerObserver*
 Status AttentionRank::Impl::finish(const Tensor& norm, const StepInput& input) {
     for (int m = 0; m < layout.num_microbatches(); ++m)
         RETURN_IF_ERROR(finish_ffn(m, norm, ws.hidden));
+    stamp(2 * config.num_hidden_layers);
     end_of(StepOp::kResidual);
     if (weights.has_mtp)
         RETURN_IF_ERROR(gather_all_hidden(static_cast<int64_t>(input.tokens.size())));

@@ -16,13 +16,14 @@ namespace aerie::model {
 // R: rows of the step, O: own rows, T: rows of a tile, C: of a tile's cp share, H: heads of the rank.
 struct Workspace {
     Workspace(const AttentionRankOptions& options, const StepLimits& limits);
-    size_t num_bytes() const;
+    void add_card_buffers(const ModelConfig& config);
+    size_t num_bytes() const;  // of the tensors
 
     Tensor x;       // [O, hidden] the residual stream
     Tensor h;       // [O, hidden] x after a norm
     Tensor hidden;  // [O, hidden] after the final norm
     Tensor all_hidden;  // [R, hidden] that of all ranks; empty without MTP or where the rank is alone
-    Tensor sum;     // [O, hidden] f32: what the FFN or the experts add to x
+    Tensor sum;     // [O, hidden] f32, on a card the compute type: what the FFN or the experts add to x
     // [O, query_width + latent_dim]: what q_b multiplies (q_a, or h where q_lora_rank is 0), latent,
     // k_pe.
     Tensor qkv;
@@ -34,7 +35,7 @@ struct Workspace {
     Tensor lse;        // [T, H] f32; likewise
     Tensor attended;   // [C, H · kv_lora_rank]; likewise
     Tensor values;     // [C, H · v_head_dim]
-    Tensor projected;  // [C, hidden] f32: this rank's part of o_proj's sum
+    Tensor projected;  // [C, hidden] f32, on a card the compute type: this rank's part of o_proj's sum
 
     Tensor gate_logits;   // [O, n_routed_experts] f32
     Tensor gate_ids;      // [O, num_experts_per_tok] i32
@@ -44,6 +45,8 @@ struct Workspace {
     Tensor logits_hidden;  // [logits rows, hidden]
     Tensor logits_part;    // [logits rows, the rank's vocabulary] f32; empty where tp_size is 1
     Tensor logits;         // [logits rows, vocab_size] f32; leader only
+    Tensor stamps;                // [1, 2 · layers + 1] i64 of a card: each layer's begin and end of attention
+    PinnedBuffer stamps_of_card;  // what the host reads of them
     PinnedBuffer logits_of_card;  // [logits rows, vocab_size] f32, what the leader reads of a card
 
     Tensor draft_input;  // [T, 2 · hidden] what eh_proj multiplies; empty without MTP
@@ -52,7 +55,6 @@ struct Workspace {
     std::vector<kernels::LinearTask> tasks;  // [H]
     std::vector<ConstView> views;            // of other ranks
     std::vector<const float*> others_lse;
-    std::vector<int32_t> own_ids;
 };
 
 struct AttentionRank::Impl {
@@ -80,6 +82,12 @@ struct AttentionRank::Impl {
         card::Graph graph;
     };
     const StepGraph* graph_for(const StepInput& input) const;
+    void stamp(int64_t at);  // on a CPU nothing
+    void report_times(LayerObserver& observer);
+    int64_t longest_sequence() const {  // that the pool and the rope table have room for
+        return std::min(options.rope->max_position(),
+                        options.pool->num_blocks() * int64_t{options.pool->page_size()});
+    }
     Status warm_up();
     Status make_graphs();
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/time_stamp.h"
 #include "model/attention_rank_impl.h"
 
 namespace aerie::model {
@@ -46,14 +47,26 @@ const AttentionRank::Impl::StepGraph* AttentionRank::Impl::graph_for(const StepI
     return at == graphs.end() ? nullptr : &*at;
 }
 
+void AttentionRank::Impl::stamp(int64_t at) {
+    if (stream.on_card()) kernels::time_stamp(stream, ws.stamps.data<int64_t>() + at);
+}
+
+void AttentionRank::Impl::report_times(LayerObserver& observer) {
+    const int64_t* stamps = ws.stamps_of_card.as<int64_t>();
+    const auto seconds = [&](int from) {
+        return static_cast<double>(stamps[from + 1] - stamps[from]) * 1e-9;
+    };
+    for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+        observer.attention_time(layer, 0, seconds(2 * layer));
+        if (weights.layers[layer].is_moe) observer.experts_time(layer, seconds(2 * layer + 1));
+    }
+}
+
 // The largest step, after which no kernel's own memory grows or moves any more.
 Status AttentionRank::Impl::warm_up() {
-    const int page_size = options.pool->page_size();
-    const int64_t longest =
-        std::min(options.rope->max_position(), options.pool->num_blocks() * int64_t{page_size});
-    const EmptyStep largest(options.max_rows, std::min(longest, options.max_rows),
-                            std::min(options.max_logits_rows, options.max_rows), page_size,
-                            Phase::kPrefill);
+    const EmptyStep largest(options.max_rows, std::min(longest_sequence(), options.max_rows),
+                            std::min(options.max_logits_rows, options.max_rows),
+                            options.pool->page_size(), Phase::kPrefill);
     RETURN_IF_ERROR(layout.build(largest.input()));
     return forward(largest.input(), nullptr);
 }
@@ -61,6 +74,8 @@ Status AttentionRank::Impl::warm_up() {
 Status AttentionRank::Impl::make_graphs() {
     const TimePoint begin = Clock::now();
     RETURN_IF_ERROR(warm_up());
+    CHECK(options.graph_rows.empty() || options.graph_rows.back() <= StepNumbers::kFewRows,
+          "a graph of {} rows", options.graph_rows.back());
     for (const int64_t num_rows : options.graph_rows) {
         const EmptyStep step(num_rows, 1, num_rows, options.pool->page_size(), Phase::kDecode);
         const StepInput input = step.input();
@@ -75,6 +90,7 @@ Status AttentionRank::Impl::make_graphs() {
         RETURN_IF_ERROR(status);
         graphs.push_back({num_rows, std::move(graph)});
     }
+    stream.freeze_card_scratch();
     if (!graphs.empty())
         log_info("{} decode graphs of 1 to {} rows made in {:.1f} s", graphs.size(),
                  graphs.back().rows, seconds_since(begin));

@@ -25,6 +25,8 @@ void AttentionRank::Impl::fetch_logits() {
         card::copy(stream.queue(), ws.logits_of_card.as<float>(), from.data,
                    static_cast<size_t>(from.rows * from.cols) * sizeof(float));
     }
+    card::copy(stream.queue(), ws.stamps_of_card.as<int64_t>(), ws.stamps.data<int64_t>(),
+               ws.stamps.num_bytes());
     card::synchronize(stream.queue());
 }
 

@@ -61,6 +61,9 @@ class LayerObserver {
     virtual void attention_time(int layer, int microbatch, double seconds) {
         (void)layer, (void)microbatch, (void)seconds;
     }
+    // On a card alone, which tells both at the step's end: from there to the next layer, that is gate,
+    // routed experts and shared expert.
+    virtual void experts_time(int layer, double seconds) { (void)layer, (void)seconds; }
 };
 
 }  // namespace aerie::model

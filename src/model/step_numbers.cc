@@ -6,17 +6,19 @@ namespace aerie::model {
 
 StepNumbers::StepNumbers(const StepLimits& limits, Device device) {
     if (device == Device::kCpu) return;
-    const auto rows = static_cast<size_t>(limits.max_rows);
-    const auto logits_rows = static_cast<size_t>(limits.max_logits_rows);
-    const size_t bytes =
-        rows * (sizeof(int64_t) + 2 * sizeof(int32_t)) + logits_rows * sizeof(int32_t);
+    max_rows_ = std::max({limits.max_rows, limits.max_logits_rows, kFewRows});
+    const size_t bytes = static_cast<size_t>(max_rows_) * (sizeof(int64_t) + 3 * sizeof(int32_t));
     staged_ = PinnedBuffer(bytes);
     on_card_ = Buffer(bytes, device);
-    const auto* base = on_card_.as<std::byte>();
-    slots_ = reinterpret_cast<const int64_t*>(base);
-    positions_ = reinterpret_cast<const int32_t*>(slots_ + rows);
-    own_tokens_ = positions_ + rows;
-    logits_rows_ = own_tokens_ + rows;
+}
+
+// The arrays of a step of so many rows at the most, one behind the other.
+void StepNumbers::place(int64_t rows) {
+    const int64_t stride = rows <= kFewRows ? kFewRows : max_rows_;
+    slots_ = on_card_.as<int64_t>();
+    positions_ = reinterpret_cast<const int32_t*>(slots_ + stride);
+    own_tokens_ = positions_ + stride;
+    logits_rows_ = own_tokens_ + stride;
     own_positions_ = positions_;  // the card's rank is alone, and owns every row
 }
 
@@ -31,6 +33,7 @@ void StepNumbers::set(Stream& stream, const StepLayout& layout,
         return;
     }
     const int64_t rows = layout.num_own_rows();
+    place(std::max({rows, padded_rows, static_cast<int64_t>(logits_rows.size())}));
     // Returns where it ends.
     const auto put = [&]<typename T>(const T* from, int64_t count, const T* on_card, T filler) {
         const auto* base = on_card_.as<std::byte>();

@@ -15,12 +15,16 @@ namespace aerie::model {
 
 class StepNumbers {
   public:
+    // A step of at most so many rows has its numbers close together, so that little is copied, and
+    // always in the same places, where a graph finds them.
+    static constexpr int64_t kFewRows = 512;
+
     StepNumbers(const StepLimits& limits, Device device);
 
     // For the step of this layout and input, which on a CPU must stay until the next call. On the
-    // card the copy of the last call must have been made: steps end with a wait for their logits. There
-    // the step is filled up to padded_rows with rows that store nothing, for a graph of so many; 0: it
-    // is not.
+    // card the copy of the last call must have been made: steps end with a wait for their logits.
+    // There the step is filled up to padded_rows with rows that store nothing, for a graph of so
+    // many; 0: it is not.
     void set(Stream& stream, const StepLayout& layout, std::span<const int32_t> logits_rows,
              int64_t padded_rows = 0);
 
@@ -31,8 +35,10 @@ class StepNumbers {
     const int32_t* logits_rows() const { return logits_rows_; }  // [rows of logits]
 
   private:
-    PinnedBuffer
-        staged_;  // of the card: slots, positions, tokens, logits_rows, each of the largest step
+    void place(int64_t rows);
+
+    int64_t max_rows_ = 0;  // of a step's rows and of its logits'
+    PinnedBuffer staged_;   // of the card: slots, positions, tokens, logits_rows
     Buffer on_card_;
     const int32_t* own_tokens_ = nullptr;
     const int32_t* own_positions_ = nullptr;

@@ -55,6 +55,8 @@ class Scratch {
         return static_cast<T*>(reserve(count * sizeof(T)));
     }
 
+    size_t size() const { return buffer_.size(); }  // bytes
+
   private:
     Device device_;
     Buffer buffer_;

@@ -1,9 +1,9 @@
 // The GPU of this process: its memory and copies. One process uses one card, the current device of
 // CUDA's runtime.
 //
-// Errors. A call that fails because of what was asked (memory) returns an error. Any other failure
-// is sticky: no later call on the card can work, so it ends the process with what CUDA said; a host
-// process is the unit that can die.
+// Errors. A failure of a card is sticky: no later call on it can work. So it ends the process with
+// what CUDA said, as a lack of memory does that was planned; a host process is the unit that can
+// die.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,9 @@
 namespace aerie::card {
 
 bool built();            // this build has CUDA
-int count();             // cards of this machine; 0 without CUDA
+int count();             // cards of this machine, all of compute capability 9; 0 without CUDA
 int64_t memory_total();  // bytes of the first card
 int64_t memory_free();   // bytes of the current card that nobody has
-void use(int index);     // the calling thread's card; index in [0, count())
 
 void* allocate(size_t num_bytes);  // of the card, zero; CHECKs that there is as much
 void release(void* memory);

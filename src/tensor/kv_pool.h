@@ -39,7 +39,6 @@ class KvPool {
     int page_size() const { return shape_.page_size; }  // tokens
     int width() const { return shape_.width; }
     DType dtype() const { return shape_.dtype; }
-    Device device() const { return own_.device(); }
     size_t block_bytes() const { return shape_.block_bytes(); }  // of one layer
     size_t layer_bytes() const { return shape_.layer_bytes(); }
     size_t num_bytes() const { return shape_.num_bytes(); }

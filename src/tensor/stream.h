@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/thread_pool.h"
 #include "tensor/buffer.h"
 #include "tensor/card.h"
@@ -45,8 +46,13 @@ class Stream {
     // largest step nothing is allocated any more.
     enum class CardScratch : uint8_t { kActivations, kGemm, kExperts, kAttention, kCount };
     void* card_scratch(CardScratch kind, size_t num_bytes) {
-        return scratch_[static_cast<size_t>(kind)].reserve(num_bytes);
+        Scratch& scratch = scratch_[static_cast<size_t>(kind)];
+        CHECK(!scratch_frozen_ || num_bytes <= scratch.size(), "{} bytes of scratch {}, which has {}",
+              num_bytes, static_cast<int>(kind), scratch.size());
+        return scratch.reserve(num_bytes);
     }
+    // From now on it must not grow: graphs know where it is.
+    void freeze_card_scratch() { scratch_frozen_ = true; }
     int num_threads() const { return pool_ == nullptr ? 1 : pool_->num_workers() + 1; }
 
     // Calls fn(i) once for each i in [0, n), on this thread and the pool's.
@@ -64,6 +70,7 @@ class Stream {
     ThreadPool* pool_ = nullptr;
     card::Queue queue_ = nullptr;
     bool quantises_rows_ = false;
+    bool scratch_frozen_ = false;
     Scratch scratch_[static_cast<size_t>(CardScratch::kCount)] = {
         Scratch(device_), Scratch(device_), Scratch(device_), Scratch(device_)};
 };

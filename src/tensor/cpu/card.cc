@@ -19,7 +19,6 @@ bool built() { return false; }
 int count() { return 0; }
 int64_t memory_total() { no_card(); }
 int64_t memory_free() { no_card(); }
-void use(int) { no_card(); }
 void* allocate(size_t) { no_card(); }
 void release(void*) { no_card(); }
 void* allocate_pinned(size_t) { no_card(); }

@@ -1,5 +1,7 @@
 #include "tensor/card.h"
 
+#include <cstdlib>
+
 #include "tensor/cuda/check.h"
 
 namespace aerie::card {
@@ -18,8 +20,16 @@ int64_t memory_total() {
 }
 
 int count() {
-    int num_cards = 0;
-    return cudaGetDeviceCount(&num_cards) == cudaSuccess ? num_cards : 0;
+    // All kernels are loaded at start: a first call while serving would take memory and time.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    int num_cards = 0, num_usable = 0;
+    if (cudaGetDeviceCount(&num_cards) != cudaSuccess) return 0;
+    for (int card = 0; card < num_cards; ++card) {
+        int major = 0;
+        CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card));
+        num_usable += major == 9;
+    }
+    return num_usable == num_cards ? num_cards : 0;
 }
 
 int64_t memory_free() {
@@ -28,14 +38,13 @@ int64_t memory_free() {
     return static_cast<int64_t>(free);
 }
 
-void use(int index) { CUDA_CHECK(cudaSetDevice(index)); }
-
 void* allocate(size_t num_bytes) {
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, num_bytes);
     CHECK(status == cudaSuccess, "{} bytes of the card, of which {} are free: {}", num_bytes,
           memory_free(), cudaGetErrorString(status));
     CUDA_CHECK(cudaMemset(memory, 0, num_bytes));
+    CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));  // queues do not wait for it
     return memory;
 }
 
@@ -43,7 +52,9 @@ void release(void* memory) { CUDA_CHECK(cudaFree(memory)); }
 
 void* allocate_pinned(size_t num_bytes) {
     void* memory = nullptr;
-    CUDA_CHECK(cudaMallocHost(&memory, num_bytes));
+    const cudaError_t status = cudaMallocHost(&memory, num_bytes);
+    CHECK(status == cudaSuccess, "{} bytes of pinned host memory: {}", num_bytes,
+          cudaGetErrorString(status));
     return memory;
 }
 
@@ -69,6 +80,8 @@ void zero(Queue queue, void* memory, size_t num_bytes) {
 
 void copy_now(void* to, const void* from, size_t num_bytes) {
     CUDA_CHECK(cudaMemcpy(to, from, num_bytes, cudaMemcpyDefault));
+    CUDA_CHECK(
+        cudaStreamSynchronize(cudaStreamLegacy));  // from pageable memory it may be under way
 }
 
 Graph::~Graph() {
