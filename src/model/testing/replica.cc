@@ -14,7 +14,8 @@ constexpr double kWaitSeconds = 120;
 
 std::unique_ptr<kernels::RopeTable> make_rope(const ModelConfig& config, Device device) {
     return std::make_unique<kernels::RopeTable>(
-        rope_params(config), std::min(config.max_position_embeddings, 65536), device);
+        rope_params(config),
+        std::min(config.max_position_embeddings, device == Device::kCpu ? 16384 : 65536), device);
 }
 
 }  // namespace
