@@ -269,10 +269,10 @@ def test_a_conversation_stays_where_its_prefix_is(tmp_path):
                         for prompt, length in zip(prompts, lengths)]
             prompts = [prompt + body["choices"][0]["token_ids"] + words(length)
                        for prompt, (_, body), length in zip(prompts, replies, lengths)]
+        # Which replica a conversation began on is chance, so that one of a role may have none of a kind.
         for role in ("prefill", "decode"):
-            for replica in ("0", "1"):
-                assert server.metric("sglang:ae_sep_prefix_hit_tokens", engine_type=role,
-                                     dp_rank=replica) > 0, f"{role} {replica}"
+            assert sum(server.metric("sglang:ae_sep_prefix_hit_tokens", engine_type=role, dp_rank=replica)
+                       for replica in ("0", "1")) > 0, role
         server.idle()
 
 
