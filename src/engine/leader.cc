@@ -23,7 +23,7 @@ constexpr double kFlushLimitSeconds = 1;
 
 Leader::Leader(LeaderOptions options, Team& team)
     : options_(std::move(options)), team_(team), scheduler_(options_.scheduler),
-      sampler_(options_.sampler), rows_(options_.scheduler.kv.cp),
+      sampler_(options_.sampler), row_sampler_(options_.sampler, options_.pool), rows_(options_.scheduler.kv.cp),
       drafting_(options_.drafting, options_.scheduler.kv.cp, options_.microbatches, team, sampler_),
       constraints_(options_.grammars, inbox_.news(), options_.metrics) {
     last_round_ns_ = now_ns();
@@ -200,9 +200,35 @@ void Leader::sample(const schedule::Plan& plan) {
     sampled_.clear();
     sampled_.reserve(rows_.num_logits_rows());  // the advances point into it
     ends_.assign(plan.prefill.size() + plan.decode.size(), false);
+    draw_ahead(plan);
     int index = 0;
     for (const auto& entry : plan.prefill) sample_entry(entry, index++);
     for (const auto& entry : plan.decode) sample_entry(entry, index++);
+}
+
+// On all threads the tokens that depend on nothing which this step has yet to find out, an accepted draft or
+// a grammar's place.
+void Leader::draw_ahead(const schedule::Plan& plan) {
+    draws_.clear();
+    draw_of_.clear();
+    const ConstView logits = team_.logits();
+    for (const auto* entries : {&plan.prefill, &plan.decode}) {
+        for (const auto& entry : *entries) {
+            const schedule::Sequence& sequence = *entry.sequence;
+            const bool alone = entry.sample && drafts_in(entry) == 0 &&
+                               sequence.state != schedule::State::kEnded &&
+                               sequence.sampling.grammar.kind == Grammar::Kind::kNone;
+            draw_of_.push_back(alone ? static_cast<int>(draws_.size()) : -1);
+            if (!alone) continue;
+            const int row = logits_begin_[draw_of_.size()] - 1;
+            draws_.push_back({.logits = logits.row_as<float>(row),
+                              .params = &sequence.sampling,
+                              .output = std::span(sequence.tokens).subspan(sequence.num_prompt),
+                              .position = static_cast<int64_t>(sequence.tokens.size()),
+                              .token = std::nullopt});
+        }
+    }
+    row_sampler_.sample(draws_);
 }
 
 void Leader::sample_entry(const schedule::PlanEntry& entry, int index) {
@@ -213,7 +239,7 @@ void Leader::sample_entry(const schedule::PlanEntry& entry, int index) {
     const size_t first = sampled_.size();
     int num_gained = 0;
     if (entry.sample) {
-        num_gained = check_drafts(entry, end - 1 - num_drafts);
+        num_gained = check_drafts(entry, index);
         if (num_gained == 0) return;
         advances_.push_back({&sequence, std::span(sampled_).subspan(first)});
         ends_[index] = scheduler_.judge(sequence, num_gained, sampled_.back()) != FinishReason::kNone;
@@ -250,18 +276,19 @@ void Leader::note_prompt_logprobs(const schedule::PlanEntry& entry, int begin, i
     }
 }
 
-// Draws the token behind `row`, of the logits, and behind each draft that was what was drawn before
+// Draws the token behind the entry's known tokens, and behind each draft that was what was drawn before
 // it, each with the random numbers of its own position: what would have been drawn one a step.
 // Returns how many; 0: the request has failed.
-int Leader::check_drafts(const schedule::PlanEntry& entry, int row) {
+int Leader::check_drafts(const schedule::PlanEntry& entry, int index) {
     const schedule::Sequence& sequence = *entry.sequence;
-    const int num_drafts = drafts_in(entry);
+    const int num_drafts = drafts_in(entry), row = logits_begin_[index + 1] - 1 - num_drafts;
     const ConstView logits = team_.logits();
     std::span<const int32_t> output = std::span(sequence.tokens).subspan(sequence.num_prompt);
     if (num_drafts > 0) history_.assign(output.begin(), output.end());
     for (int i = 0;; ++i) {
         const float* of_row = logits.row_as<float>(row + i);
-        auto token = sample_row(sequence, of_row, output, i);
+        const int ahead = draw_of_[index];
+        auto token = ahead >= 0 ? *draws_[ahead].token : sample_row(sequence, of_row, output, i);
         if (!token) {
             handoff_->fail(sequence.id, token.message());
             return 0;

@@ -18,6 +18,7 @@
 #include "engine/step_rows.h"
 #include "engine/team.h"
 #include "metrics/components.h"
+#include "sample/row_sampler.h"
 #include "sample/sampler.h"
 #include "schedule/scheduler.h"
 
@@ -31,6 +32,7 @@ struct LeaderOptions {
     int microbatches = 0;  // in flight; 0: chosen by the number of rows
     DraftingOptions drafting;
     metrics::AttentionMetrics metrics;
+    ThreadPool* pool = nullptr;  // draws tokens; outlives the leader; null: its thread draws them all
     grammar::Compiler* grammars = nullptr;  // outlives the leader; null: no grammar can be obeyed
     // Where tokens go; does not block.
     std::function<void(std::vector<TokenOut>)> publish;
@@ -65,9 +67,10 @@ class Leader {
     Status run_step(const schedule::Plan& plan);
     Status draft(const schedule::Plan& plan);
     void sample(const schedule::Plan& plan);
+    void draw_ahead(const schedule::Plan& plan);
     void sample_entry(const schedule::PlanEntry& entry, int index);
     void note_prompt_logprobs(const schedule::PlanEntry& entry, int begin, int end);
-    int check_drafts(const schedule::PlanEntry& entry, int row);
+    int check_drafts(const schedule::PlanEntry& entry, int index);
     Result<int32_t> sample_row(const schedule::Sequence& sequence, const float* logits,
                                std::span<const int32_t> output, int i);
     std::vector<TokenOut> end_step(const schedule::Plan& plan);
@@ -88,6 +91,7 @@ class Leader {
     Team& team_;
     schedule::Scheduler scheduler_;
     sample::Sampler sampler_;
+    sample::RowSampler row_sampler_;
     StepRows rows_;
     Drafting drafting_;
     Inbox inbox_;
@@ -98,6 +102,8 @@ class Leader {
 
     std::vector<int> logits_begin_;         // [entries + 1] into the step's logits
     std::vector<int32_t> row_tokens_;       // of one entry with drafts
+    std::vector<sample::Draw> draws_;       // rows that were drawn ahead
+    std::vector<int> draw_of_;              // [entries] which of them; -1: none
     std::vector<int32_t> history_;          // output of one sequence and the step's tokens
     std::vector<int32_t> sampled_;          // of all entries
     std::vector<schedule::Advance> advances_;
