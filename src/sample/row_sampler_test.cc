@@ -42,7 +42,7 @@ TEST(RowSampler, GivesWhatASamplerGivesAlone) {
         together.sample(draws);
         Sampler alone(options);
         for (int row = 0; row < kRows; ++row) {
-            const auto expected =
+            auto expected =
                 alone.sample(logits[row].data(), params[row], outputs[row], 10 + row);
             ASSERT_TRUE(draws[row].token.has_value()) << row;
             ASSERT_EQ(draws[row].token->ok(), expected.ok()) << row;
