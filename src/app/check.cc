@@ -65,8 +65,10 @@ int run_check(const std::vector<std::string>& arguments) {
     }
     const StartedConfig started = load_or_explain(parsed);
     if (started.exit_status == 0) return 0;  // --help
-    if (started.exit_status < 0 && memory.empty()) {
-        if (const Status runs = check_card_support(started.loaded); !runs) return fail(runs.message());
+    if (started.exit_status < 0) {
+        const Status runs = check_card_support(started.loaded);
+        if (!runs && memory.empty()) return fail(runs.message());
+        if (!runs && !json) print("note: a plan only: " + runs.message() + '\n');
     }
     if (json) {
         print(loaded_to_json(started.loaded).dump(2) + '\n');

@@ -14,6 +14,18 @@ namespace {
 
 constexpr double kKillGraceSeconds = 2;  // from a lost connection to SIGKILL: it may be ending
 
+// Hosts are told what the launcher has chosen for --device auto.
+std::vector<std::string> without_device(const std::vector<std::string>& arguments) {
+    std::vector<std::string> others;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+        if (arguments[i] == "--device")
+            ++i;  // and its value
+        else if (!arguments[i].starts_with("--device="))
+            others.push_back(arguments[i]);
+    }
+    return others;
+}
+
 control::SupervisorOptions supervisor_options(const LoadedConfig& loaded,
                                               const std::vector<std::string>& arguments,
                                               const std::string& control) {
@@ -25,18 +37,16 @@ control::SupervisorOptions supervisor_options(const LoadedConfig& loaded,
     }
     const int64_t card_memory = loaded.memory.card_memory;
     // What the launcher has found out about the machine, the hosts take from it.
-    const bool given = std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
-        return word.rfind("--device", 0) == 0;
-    });
-    const std::string device = given ? "" : name_of(loaded.config.device);
-    options.arguments = [arguments, control, card_memory, device](int node, uint32_t epoch, int life_fd) {
+    const std::string device = name_of(loaded.config.device);
+    options.arguments = [arguments = without_device(arguments), control, card_memory,
+                         device](int node, uint32_t epoch, int life_fd) {
         std::vector<std::string> all = {"aerie",         "host",
                                         "--node",        std::to_string(node),
                                         "--epoch",       std::to_string(epoch),
                                         "--life-fd",     std::to_string(life_fd),
                                         "--control",     control,
-                                        "--card-memory", std::to_string(card_memory)};
-        if (!device.empty()) all.insert(all.end(), {"--device", device});
+                                        "--card-memory", std::to_string(card_memory),
+                                        "--device",      device};
         all.insert(all.end(), arguments.begin(), arguments.end());
         return all;
     };

@@ -85,7 +85,7 @@ int run_serve(const std::vector<std::string>& arguments) {
     const StartedConfig started = config_from_arguments("serve", arguments);
     if (started.exit_status >= 0) return started.exit_status;
     const LoadedConfig& loaded = started.loaded;
-    if (const Status runs = check_card_support(loaded); !runs) return fail(runs.message());
+    if (const Status runs = check_card_support(loaded); !runs) return fail(runs.message()), 2;
     set_log_level(loaded.config.settings.log_level);
     signal(SIGPIPE, SIG_IGN);
     const std::vector<int> here = nodes_here(loaded.config);

@@ -32,7 +32,7 @@ using MakeCopies = std::function<CopiesMade(std::span<const KvCopy>)>;
 struct LowerTiers {
     int num_host_slots = 0;
     int num_file_slots = 0;
-    MakeCopies make_copies;  // needed with file slots
+    MakeCopies make_copies{};  // needed with file slots
 };
 
 }  // namespace aerie::cache

@@ -11,6 +11,7 @@
 namespace aerie::frontend {
 namespace {
 
+constexpr double kLastWordsSeconds = 1;  // for answers that an abort ends
 constexpr size_t kMaxWaitingJobs = 4096;
 constexpr size_t kMaxShownPath = 200;      // bytes
 constexpr const char* kNoRoute = "other";  // the label of all paths that do not exist
@@ -113,8 +114,8 @@ void Frontend::Impl::stop(double limit_s) {
     handlers.set_stopping();
     handlers.dispatcher().refuse_new();
     handlers.dispatcher().wait_idle(limit_s);
-    if (server) server->stop(std::max(0.05, seconds_between(Clock::now(), deadline)));
-    handlers.dispatcher().abort("", /*all=*/true);
+    handlers.dispatcher().abort("", /*all=*/true);  // what still runs is told so before the port closes
+    if (server) server->stop(std::max(kLastWordsSeconds, seconds_between(Clock::now(), deadline)));
 }
 
 Frontend::Frontend(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -375,6 +375,7 @@ TEST_F(FrontendTest, StopHasALimit) {
     ASSERT_TRUE(engine_->wait_requests(1));
     frontend_->stop(0.05);
     EXPECT_TRUE(engine_->wait_aborted(engine_->requests()[0].id));
+    EXPECT_EQ(choice(json(client().reply()))["finish_reason"], Json("abort"));
     EXPECT_TRUE(client().receive_end());
 }
 

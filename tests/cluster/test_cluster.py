@@ -99,6 +99,12 @@ def test_sigterm_drains_and_leaves_no_process(tmp_path):
 
 
 @PROCESSES_ONLY
+def test_hosts_get_the_device_that_auto_came_to(tmp_path):
+    with Server(write_pair(tmp_path), "--device", "auto") as server:
+        assert server.tokens(SHORT[0]["prompt_ids"], 4) == SHORT[0]["output_ids"][:4]
+
+
+@PROCESSES_ONLY
 def test_a_killed_launcher_takes_its_hosts_with_it(tmp_path):
     server = Server(write_pair(tmp_path))
     hosts = server.hosts()
