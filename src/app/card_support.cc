@@ -32,13 +32,15 @@ Status check_model(const ModelConfig& m) {
 }
 
 // Attention counts the values of a step's queries in 31 bits.
-Status check_step(const Settings& settings, const ModelConfig& m) {
+Status check_step(const Settings& settings, const ModelConfig& m, int max_running) {
     const int chunk = settings.chunked_prefill_size;
     const int64_t rows = chunk > 0 ? chunk : std::max(16384, settings.context_length.value_or(0));
     const int64_t most =
         ((int64_t{1} << 31) - 1) / (int64_t{m.num_attention_heads} * m.latent_dim());
     if (rows > most)
         return refuse("chunked_prefill_size", chunk, fmt::format("1 to {} with these heads", most));
+    if (max_running > most)
+        return refuse("max_running_requests", max_running, fmt::format("at most {}", most));
     return {};
 }
 
@@ -61,7 +63,7 @@ Status check_card_support(const LoadedConfig& loaded) {
     if (!settings.hicache_path.empty())
         return refuse("hicache_path", settings.hicache_path, "none");
     RETURN_IF_ERROR(check_model(loaded.model));
-    return check_step(settings, loaded.model);
+    return check_step(settings, loaded.model, loaded.memory.replicas.front().max_running_requests);
 }
 
 }  // namespace aerie

@@ -271,6 +271,7 @@ Status RankHost::make_leader(Replica& replica, const metrics::AttentionMetrics& 
                         .cost = {.free_rows = kFreeRowsOnCpu,
                                  .layer_share = 1.0 / model().num_hidden_layers}};
     options.metrics = metrics;
+    options.hashes_prompts = device() == Device::kCpu;
     options.pool = options_.pool;
     options.grammars = grammars_.get();
     options.publish = [this](std::vector<TokenOut> tokens) { options_.tokens->emit(std::move(tokens)); };

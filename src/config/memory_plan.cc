@@ -89,7 +89,7 @@ class Sizes {
         return tokens * h * (2 * c + 4) +
                tokens / cp * heads * (m_.latent_dim() + m_.kv_lora_rank) * c +
                own * 2 * m_.intermediate_size * c +
-               (int64_t{num_running} * decode_rows_each() + kPromptLogprobRows) *
+               (int64_t{num_running} * decode_rows_each() + std::max(kPromptLogprobRows, config_.settings.page_size)) *
                    (m_.vocab_size + tp - 1) / tp * 4 +
                num_mtp() * tokens * h * c +
                num_slots() * std::min<int64_t>(ep, m_.num_experts_per_tok) * own * h * c;

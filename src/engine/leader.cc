@@ -180,7 +180,7 @@ void Leader::add_rows(const schedule::PlanEntry& entry) {
     // For hashes all rows count, but after a retraction all except the last have been told before.
     const int known = entry.num_tokens - num_drafts;
     int first_logits = entry.sample ? known - 1 : entry.num_tokens;
-    if (sequence.hash_logits) {
+    if (sequence.hash_logits && options_.hashes_prompts) {
         const int told = sequence.num_output() > 0 ? static_cast<int>(sequence.tokens.size()) - 1 : 0;
         first_logits = std::min(first_logits, std::max(0, told - entry.first));
     }

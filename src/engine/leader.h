@@ -30,6 +30,9 @@ struct LeaderOptions {
     schedule::SchedulerOptions scheduler;
     sample::SamplerOptions sampler;
     int microbatches = 0;  // in flight; 0: chosen by the number of rows
+    // Hashes of logits are told of all computed rows; else, where room for their logits is short, of those
+    // that give a token.
+    bool hashes_prompts = true;
     DraftingOptions drafting;
     metrics::AttentionMetrics metrics;
     ThreadPool* pool = nullptr;  // draws tokens; outlives the leader; null: its thread draws them all

@@ -58,7 +58,8 @@ class Frontend {
 
     int port() const;
     // New requests get 503 and /health says so; running ones finish, at most limit_s seconds; then
-    // the port closes and what still runs is aborted. Blocks. Idempotent.
+    // what still runs is aborted, and the port closes when that is told, a second later at the latest.
+    // Blocks. Idempotent.
     void stop(double limit_s);
 
   private:

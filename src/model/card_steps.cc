@@ -76,21 +76,30 @@ Status AttentionRank::Impl::make_graphs() {
     RETURN_IF_ERROR(warm_up());
     CHECK(options.graph_rows.empty() || options.graph_rows.back() <= StepNumbers::kFewRows,
           "a graph of {} rows", options.graph_rows.back());
+    const auto decode_step = [this](int64_t num_rows) {
+        return EmptyStep(num_rows, 1, num_rows, options.pool->page_size(), Phase::kDecode);
+    };
+    // Each once as kernels, so that what they load at their first call is there, and their memory
+    // settled.
     for (const int64_t num_rows : options.graph_rows) {
-        const EmptyStep step(num_rows, 1, num_rows, options.pool->page_size(), Phase::kDecode);
-        const StepInput input = step.input();
-        RETURN_IF_ERROR(layout.build(input));
-        // Once as kernels, so that what they load at their first call is there.
-        prepare(input, num_rows);
-        RETURN_IF_ERROR(compute(input, nullptr));
+        const EmptyStep step = decode_step(num_rows);
+        RETURN_IF_ERROR(layout.build(step.input()));
+        prepare(step.input(), num_rows);
+        RETURN_IF_ERROR(compute(step.input(), nullptr));
+        card::synchronize(stream.queue());
+    }
+    stream.freeze_card_scratch();
+    for (const int64_t num_rows : options.graph_rows) {
+        const EmptyStep step = decode_step(num_rows);
+        RETURN_IF_ERROR(layout.build(step.input()));
+        prepare(step.input(), num_rows);
         card::synchronize(stream.queue());
         card::Graph::begin(stream.queue());
-        const Status status = compute(input, nullptr);
+        const Status status = compute(step.input(), nullptr);
         card::Graph graph = card::Graph::end(stream.queue());
         RETURN_IF_ERROR(status);
         graphs.push_back({num_rows, std::move(graph)});
     }
-    stream.freeze_card_scratch();
     if (!graphs.empty())
         log_info("{} decode graphs of 1 to {} rows made in {:.1f} s", graphs.size(),
                  graphs.back().rows, seconds_since(begin));

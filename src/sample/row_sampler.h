@@ -32,8 +32,10 @@ class RowSampler {
     void sample(std::span<Draw> draws);
 
   private:
+    SamplerOptions options_;
     ThreadPool* pool_;
-    std::vector<std::unique_ptr<Sampler>> samplers_;  // one for each thread that may work
+    // One for each thread that may work, made when that first does: it holds some 12 bytes an id.
+    std::vector<std::unique_ptr<Sampler>> samplers_;
 };
 
 }  // namespace aerie::sample
