@@ -95,7 +95,6 @@ void gate_row(const CpuOps& op, const GateArgs& args, int64_t row) {
 }  // namespace
 
 void gate(Stream& stream, const GateArgs& args) {
-    ON_CARD(stream, gate(stream, args));
     const int64_t experts = args.logits.cols;
     CHECK(args.logits.dtype == DType::kF32, "logits are {}", name_of(args.logits.dtype));
     CHECK(experts <= kMaxExperts && args.num_groups >= 1 && args.num_groups <= kMaxExpertGroups &&
@@ -104,6 +103,7 @@ void gate(Stream& stream, const GateArgs& args) {
               args.top_k <= experts / args.num_groups * args.topk_group,
           "{} experts, {} of {} groups, {} a token", experts, args.topk_group, args.num_groups,
           args.top_k);
+    ON_CARD(stream, gate(stream, args));
     const CpuOps& op = ops();
     parallel_rows(stream, args.logits.rows, experts * (4 + 2 * args.top_k),
                   [&](int64_t begin, int64_t end) {

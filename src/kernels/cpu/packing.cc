@@ -90,13 +90,8 @@ void check_source(const LinearSource& s, int64_t k) {
 }  // namespace
 
 void LinearPacking::fill(std::span<const LinearSource> sources, DType compute, bool keep_fp8) {
-    CHECK(!sources.empty() && (compute == DType::kF32 || compute == DType::kBF16),
-          "{} sources, compute type {}", sources.size(), name_of(compute));
     w.k_ = sources[0].k();
-    for (const LinearSource& s : sources) {
-        check_source(s, w.k_);
-        w.n_ += s.n();
-    }
+    for (const LinearSource& s : sources) w.n_ += s.n();
     const bool fp8 = can_keep_fp8(sources);  // then the columns can be moved as bytes
     w.compute_ = compute;
     w.storage_ = fp8 && keep_fp8 ? DType::kF8E4M3 : compute;
@@ -142,6 +137,9 @@ void LinearPacking::fill(std::span<const LinearSource> sources, DType compute, b
 
 LinearWeight pack_linear(std::span<const LinearSource> sources, DType compute, bool keep_fp8,
                          Device device) {
+    CHECK(!sources.empty() && (compute == DType::kF32 || compute == DType::kBF16),
+          "{} sources, compute type {}", sources.size(), name_of(compute));
+    for (const LinearSource& s : sources) check_source(s, sources[0].k());
 #ifdef AERIE_CUDA
     if (device == Device::kCuda) return cuda::pack_linear(sources, keep_fp8);
 #endif
