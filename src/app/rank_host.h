@@ -66,6 +66,7 @@ class RankHost final : public control::HostRuntime {
     };
 
     explicit RankHost(const RankHostOptions& options);
+    Status check_memory() const;
     Status load_experts();
     Status load_replicas();
     Status load_replica(Replica& replica);

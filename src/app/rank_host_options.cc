@@ -1,6 +1,5 @@
 // What the configuration means for each part of a host.
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "app/rank_host.h"
@@ -47,29 +46,15 @@ int RankHost::max_running(const AttentionReplica& replica) const {
     return options_.loaded->memory.replicas[replica.replica].max_running_requests;
 }
 
-// On a CPU rows that no step asks for cost no memory; on the card each has its place, and a step asks for
-// one of each request and for those of prompts whose logprobs are wanted.
+// On a CPU rows that no step asks for cost no memory; on the card each has its place.
 int RankHost::logits_rows_max(const AttentionReplica& replica) const {
-    const int rows = step_rows_max(replica);
-    const int prompt_rows = std::max(kPromptLogprobRows, config().settings.page_size);
-    return device() == Device::kCpu ? rows
-                                    : std::min(rows, max_running(replica) + prompt_rows);
+    return device() == Device::kCpu
+               ? step_rows_max(replica)
+               : aerie::logits_rows_max(config(), replica.role, max_running(replica));
 }
 
-// Rows of the largest step that the scheduler may plan, or of a draft after it.
 int RankHost::step_rows_max(const AttentionReplica& replica) const {
-    const schedule::SchedulerOptions options = scheduler_options(replica);
-    // A decode step's rows: those that drafts add, and, in its first MTP pass, one more for the token
-    // that the prompt gave.
-    const int decode_rows = options.max_running_requests * (1 + options.num_drafts);
-    const int begun_rows = config().settings.enable_mtp ? options.max_running_requests : 0;
-    if (replica.role == Role::kDecode)  // the tail of a prompt may be computed here
-        return std::max(decode_rows, options.chunked_prefill_size) + begun_rows;
-    const int context = *config().settings.context_length;
-    const int prefill_rows = options.chunked_prefill_size > 0
-                                 ? options.chunked_prefill_size
-                                 : std::max(options.max_prefill_tokens, context);
-    return std::max(decode_rows, prefill_rows) + begun_rows;
+    return aerie::step_rows_max(config(), replica.role, max_running(replica));
 }
 
 // Rows of the largest dispatch: a rank's share of a step in one microbatch.
@@ -107,6 +92,7 @@ schedule::SchedulerOptions RankHost::scheduler_options(const AttentionReplica& r
     options.kv = kv_blocks_options(replica);
     options.max_running_requests = sizing.max_running_requests;
     options.chunked_prefill_size = config().settings.chunked_prefill_size;
+    options.max_prefill_tokens = kMaxPrefillTokens;
     options.mixed_chunks = config().settings.enable_mixed_chunk;
     if (config().settings.enable_mtp && replica.role != Role::kPrefill)
         options.num_drafts = config().settings.mtp_num_steps;
@@ -152,16 +138,11 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
     return options;
 }
 
-// 1, 2, 4, 8, 16, then in steps of 8 to 32, of 16 to 64 and so on: of a step from 16 rows on at most a
-// third is filled up. A step has at most as many rows as requests run.
+// A step has at most as many rows as requests run.
+static_assert(kGraphRowsMax <= model::StepNumbers::kFewRows);
 std::vector<int64_t> RankHost::graph_rows(const AttentionReplica& replica) const {
-    std::vector<int64_t> rows;
-    if (device() == Device::kCpu) return rows;
-    const int64_t most = std::min<int64_t>(max_running(replica), model::StepNumbers::kFewRows);
-    for (int64_t n = 1; n < most; n += n < 16 ? n : std::bit_floor(static_cast<uint64_t>(n)) / 2)
-        rows.push_back(n);
-    rows.push_back(most);
-    return rows;
+    return device() == Device::kCpu ? std::vector<int64_t>()
+                                    : graph_rows_of(max_running(replica));
 }
 
 exchange::CardSideOptions RankHost::card_side_options(const AttentionReplica& replica,

@@ -285,9 +285,12 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
 }
 
 int64_t card_memory(const Config& config, const Machine& machine) {
-    if (config.device == DeviceChoice::kCuda) return machine.gpu_memory;
-    const size_t nodes = std::max<size_t>(1, nodes_here(config).size());
-    return machine.memory_free / static_cast<int64_t>(nodes * config.cluster.gpus_per_node);
+    const auto nodes = static_cast<int64_t>(std::max<size_t>(1, nodes_here(config).size()));
+    const int64_t cards = nodes * config.cluster.gpus_per_node;
+    if (config.device != DeviceChoice::kCuda) return machine.memory_free / cards;
+    // With --share-cards as many of them as are at most on one GPU.
+    const int64_t gpus = std::max(1, machine.num_gpus);
+    return machine.gpu_memory / ((cards + gpus - 1) / gpus);
 }
 
 }  // namespace aerie

@@ -48,8 +48,8 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
 // "31000-31099" → {31000, 31099}; nothing where it is no such range.
 std::optional<std::pair<int, int>> parse_port_range(const std::string& text);
 
-// The bytes that one card of `config` has on `machine`: a GPU's memory, or this machine's free
-// memory divided by its cards.
+// The bytes that one card of `config` has on `machine`: a GPU's memory, divided evenly among the cards
+// that share it, or this machine's free memory divided by its cards.
 int64_t card_memory(const Config& config, const Machine& machine);
 
 }  // namespace aerie

@@ -335,6 +335,20 @@ TEST_F(Load, CardMemoryIsSharedByTheCardsOfThisMachine) {
     EXPECT_EQ(card_memory(config, kMachine), kMachine.memory_free / 8);
 }
 
+TEST_F(Load, GpusAreDividedEvenlyAmongTheCardsThatShareThem) {
+    Config config;
+    config.device = DeviceChoice::kCuda;
+    config.share_cards = true;
+    config.cluster.nodes = 3;
+    config.cluster.gpus_per_node = 1;
+    const int64_t memory = int64_t{120} << 30;
+    EXPECT_EQ(card_memory(config, {.num_gpus = 1, .gpu_memory = memory}), memory / 3);
+    EXPECT_EQ(card_memory(config, {.num_gpus = 2, .gpu_memory = memory}), memory / 2);
+    EXPECT_EQ(card_memory(config, {.num_gpus = 3, .gpu_memory = memory}), memory);
+    config.node_rank = 1;
+    EXPECT_EQ(card_memory(config, {.num_gpus = 1, .gpu_memory = memory}), memory);
+}
+
 TEST(PortRange, IsTwoPortsInOrder) {
     EXPECT_EQ(parse_port_range("31000-31099"), std::pair(31000, 31099));
     for (const char* text : {"", "31000", "31000-", "-5", "2-1", "0-5", "1-70000", "1-2x", "a-b"}) {

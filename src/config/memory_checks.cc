@@ -139,13 +139,14 @@ void check_memory(const Config& config, const ModelConfig& model, const MemoryPl
         const CardMemory& card = fullest(plan);
         diagnostics.errors.push_back(fmt::format(
             "not enough memory: {} card {} has {}; attention weights {} + expert weights {} + KV "
-            "{} + evicted KV in host memory {} + activations {} = {}, and KV for {} tokens of at "
+            "{} + evicted KV in host memory {} + activations {} + CUDA's {} = {}, and KV for {} "
+            "tokens of at "
             "least {} within mem_fraction_static = {:g}; {}",
             config.node_name(card.node), card.card, format_bytes(plan.card_memory),
             format_bytes(card.attention_weights), format_bytes(card.expert_weights),
             format_bytes(card.kv), format_bytes(card.host_kv), format_bytes(card.activations),
-            format_bytes(card.used()),
-            plan.max_total_num_tokens, 2 * page, config.settings.mem_fraction_static,
+            format_bytes(card.runtime), format_bytes(card.used()), plan.max_total_num_tokens,
+            2 * page, config.settings.mem_fraction_static,
             Remedies(config, model, plan.card_memory).run()));
         return;
     }

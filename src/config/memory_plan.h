@@ -14,6 +14,8 @@ namespace aerie {
 
 // Rows of a step whose logits prompts may want for their own logprobs.
 inline constexpr int kPromptLogprobRows = 256;
+// New tokens of a step with chunking off; one prompt may be more.
+inline constexpr int kMaxPrefillTokens = 16384;
 
 struct CardMemory {
     int node, card;
@@ -21,8 +23,9 @@ struct CardMemory {
     int64_t kv = 0;                                     // bytes of KV pool
     int64_t host_kv = 0;  // bytes of evicted KV, where host memory is the card's (on a CPU)
     int64_t activations = 0;                            // bytes: step buffers and mailboxes
+    int64_t runtime = 0;  // bytes that CUDA takes of a GPU in the process
     int64_t used() const {
-        return attention_weights + expert_weights + kv + host_kv + activations;
+        return attention_weights + expert_weights + kv + host_kv + activations + runtime;
     }
 };
 
@@ -46,6 +49,15 @@ struct MemoryPlan {
 
 MemoryPlan plan_memory(const Config& config, const ModelConfig& model, const Placement& placement,
                        int64_t card_memory);
+
+// Rows of the largest step that the scheduler of a replica may plan, or of a draft after it.
+int step_rows_max(const Config& config, Role role, int max_running_requests);
+// Of these, rows whose logits a GPU has room for: one of each request and those of prompts whose
+// logprobs are wanted.
+int logits_rows_max(const Config& config, Role role, int max_running_requests);
+// Decode steps of so many rows are CUDA graphs; ascending, at most kGraphRowsMax.
+inline constexpr int64_t kGraphRowsMax = 512;
+std::vector<int64_t> graph_rows_of(int max_running_requests);
 
 // Bytes of KV of one token over all layers on one attention rank, were cp 1.
 int64_t kv_bytes_per_token(const Config& config, const ModelConfig& model);

@@ -1,5 +1,6 @@
 #include "config/memory_plan.h"
 
+#include "config/card_memory.h"
 #include "config/checks.h"
 
 namespace aerie {
@@ -73,6 +74,67 @@ TEST(MemoryPlan, TheKvPoolFillsWhatMemFractionLeaves) {
     EXPECT_GE(static_cast<double>(card.attention_weights + card.kv), budget - 64 * 61 * 1152.0);
     EXPECT_EQ(p.max_total_num_tokens % 64, 0);
     EXPECT_EQ(p.max_total_num_tokens, p.replicas[0].num_blocks * 64);
+}
+
+// One card with everything; a model that fits it.
+Config one_card() {
+    Config config;
+    config.device = DeviceChoice::kCuda;
+    config.settings.context_length = 32768;
+    config.settings.chunked_prefill_size = 8192;
+    config.settings.enable_deterministic_inference = false;
+    return config;
+}
+ModelConfig five_layers() {
+    ModelConfig m = deepseek_v3();
+    m.num_hidden_layers = 5;
+    return m;
+}
+
+// What the largest step needs counts, whatever mem_fraction_static says.
+TEST(MemoryPlan, KvNeverTakesWhatStepsNeed) {
+    Config config = one_card();
+    const MemoryPlan within = plan(config, five_layers(), 141 * kGiB);
+    config.settings.mem_fraction_static = 1;
+    const MemoryPlan all = plan(config, five_layers(), 141 * kGiB);
+    EXPECT_LE(all.cards[0].used(), 141 * kGiB);
+    EXPECT_GT(all.cards[0].used(), 141 * kGiB - 64 * 5 * 1152 - (int64_t{2} << 20));
+    EXPECT_GT(all.max_total_num_tokens, within.max_total_num_tokens);
+    EXPECT_EQ(all.cards[0].runtime, kCardContextBytes);
+    EXPECT_THAT(all.reason, testing::ContainsRegex("less activations [0-9.]+ GiB and CUDA's "));
+    // 8192 rows: queries, absorbed ones, attended latents, values of 128 heads; rows of experts.
+    const double queries = 8192.0 * 128 * (192 + 576 + 512 + 128) * 2;
+    const double experts = 8192.0 * 8 * (7168 + 2 * 2 * 2048 + 2048);
+    const auto activations = static_cast<double>(all.cards[0].activations);
+    EXPECT_GT(activations, queries + experts);
+    EXPECT_LT(activations, 1.7 * (queries + experts));
+}
+
+TEST(MemoryPlan, EachSettingOfAStepCounts) {
+    const auto activations = [](const Config& config) {
+        return plan(config, five_layers(), 141 * kGiB).cards[0].activations;
+    };
+    const int64_t usual = activations(one_card());
+    Config config = one_card();
+    config.settings.chunked_prefill_size = 4096;
+    EXPECT_LT(activations(config), usual * 6 / 10);
+    config = one_card();
+    config.settings.max_running_requests = 1;
+    EXPECT_LT(activations(config), usual - 255 * 129280 * int64_t{4});
+    config = one_card();
+    config.settings.enable_deterministic_inference = true;  // rows and results in more bits
+    EXPECT_GT(activations(config), usual);
+}
+
+TEST(MemoryPlan, AllocationsOfACardAreWholeUnits) {
+    EXPECT_EQ(card_allocation(100), 512);
+    EXPECT_EQ(card_allocation((int64_t{2} << 20) + 1), int64_t{4} << 20);
+}
+
+TEST(MemoryPlan, GraphsOfAThirdAtMostFilledUp) {
+    EXPECT_EQ(graph_rows_of(1), std::vector<int64_t>{1});
+    EXPECT_EQ(graph_rows_of(40), (std::vector<int64_t>{1, 2, 4, 8, 16, 24, 32, 40}));
+    EXPECT_EQ(graph_rows_of(4000).back(), kGraphRowsMax);
 }
 
 TEST(MemoryPlan, ContextParallelRanksHoldDifferentBlocks) {
@@ -201,13 +263,14 @@ TEST(NotEnoughMemory, NamesMoreExpertNodes) {
     EXPECT_EQ(memory_error(cluster(2), 80 * kGiB), "");
 }
 
-TEST(NotEnoughMemory, NamesASmallerFractionAndAShorterChunk) {
+TEST(NotEnoughMemory, NamesALargerFractionAndAShorterChunk) {
     Config config = cluster(2);
-    config.settings.mem_fraction_static = 0.99;
-    config.settings.chunked_prefill_size = 16384;
-    const std::string text = memory_error(config, 80 * kGiB);
-    EXPECT_THAT(text, testing::HasSubstr("would fit: mem_fraction_static = 0."));
-    EXPECT_THAT(text, testing::HasSubstr("or max_total_tokens = "));
+    config.settings.mem_fraction_static = 0.2;  // less than the weights
+    EXPECT_THAT(memory_error(config, 80 * kGiB),
+                testing::HasSubstr("would fit: mem_fraction_static = 0.99"));
+    config = cluster(2);
+    config.settings.chunked_prefill_size = 131072;
+    EXPECT_THAT(memory_error(config, 80 * kGiB), testing::HasSubstr("chunked_prefill_size = "));
 }
 
 TEST(NotEnoughMemory, NamesALargerTp) {

@@ -142,12 +142,13 @@ std::string placement_table(const LoadedConfig& loaded) {
 
 std::string memory_table(const LoadedConfig& loaded) {
     std::vector<std::vector<std::string>> rows = {
-        {"node", "cards", "attention weights", "expert weights", "KV", "KV evicted", "activations", "sum"}};
+        {"node", "cards", "attention weights", "expert weights", "KV",
+         "KV evicted", "activations", "CUDA", "sum"}};
     const auto& cards = loaded.memory.cards;
     const auto same = [](const CardMemory& a, const CardMemory& b) {
         return a.node == b.node && a.attention_weights == b.attention_weights &&
                a.expert_weights == b.expert_weights && a.kv == b.kv && a.host_kv == b.host_kv &&
-               a.activations == b.activations;
+               a.activations == b.activations && a.runtime == b.runtime;
     };
     for (size_t i = 0; i < cards.size();) {
         std::vector<int> alike;
@@ -156,10 +157,23 @@ std::string memory_table(const LoadedConfig& loaded) {
         rows.push_back({loaded.config.node_name(first.node), ranges(alike),
                         format_bytes(first.attention_weights), format_bytes(first.expert_weights),
                         format_bytes(first.kv), format_bytes(first.host_kv),
-                        format_bytes(first.activations), format_bytes(first.used())});
+                        format_bytes(first.activations), format_bytes(first.runtime),
+                        format_bytes(first.used())});
     }
     return fmt::format("memory a card, of {}\n{}", format_bytes(loaded.memory.card_memory),
                        table(rows));
+}
+
+Status check_free_memory(const LoadedConfig& loaded, int node, int card, int64_t free_memory) {
+    const CardMemory* planned = memory_of(loaded.memory, node, card);
+    if (planned == nullptr) return {};
+    const int64_t wanted = planned->used() - planned->runtime;
+    if (wanted <= free_memory) return {};
+    return error("not enough memory: {} card {} has {} free, of which another process may hold the "
+                 "rest; expected {}, as planned:\n{}"
+                 "a smaller mem_fraction_static or max_total_tokens leaves others more",
+                 loaded.config.node_name(node), card, format_bytes(free_memory),
+                 format_bytes(wanted), memory_table(loaded));
 }
 
 std::string sizes_line(const LoadedConfig& loaded) {
@@ -234,7 +248,8 @@ Json memory_to_json(const MemoryPlan& memory) {
                             .set("expert_weights", card.expert_weights)
                             .set("kv", card.kv)
                             .set("host_kv", card.host_kv)
-                            .set("activations", card.activations));
+                            .set("activations", card.activations)
+                            .set("runtime", card.runtime));
     }
     return Json::object()
         .set("card_memory", memory.card_memory)

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/result.h"
 #include "config/load.h"
 
 namespace aerie {
@@ -30,6 +31,9 @@ std::string replicas_line(const Placement& placement);
 std::string placement_table(const LoadedConfig& loaded);
 // What takes how much on each card; cards of a node that need the same are one line.
 std::string memory_table(const LoadedConfig& loaded);
+// Of a host about to allocate: an error with that table where the GPU has less free memory, CUDA's own
+// already taken, than the plan gives it.
+Status check_free_memory(const LoadedConfig& loaded, int node, int card, int64_t free_memory);
 // "max_total_num_tokens=…, chunked_prefill_size=…, max_running_requests=…, context_len=…"
 std::string sizes_line(const LoadedConfig& loaded);
 // "KV cache of prefill replica 0: 4096 tokens in 64 blocks (…why)"; a line for replicas that are alike.

@@ -89,5 +89,19 @@ TEST(Example, NamesEveryKeyOfToml) {
     }
 }
 
+TEST(Report, AGpuThatOthersUseIsAnErrorWithTheTable) {
+    CommandLine line;
+    line.config_path = "configs/one-card/settings.json";
+    line.device = DeviceChoice::kCuda;
+    line.card_memory = int64_t{141} << 30;
+    const LoadedConfig loaded = load_config(line, {});
+    ASSERT_TRUE(loaded.diagnostics.ok()) << testing::PrintToString(loaded.diagnostics.errors);
+    const CardMemory& card = loaded.memory.cards[0];
+    EXPECT_TRUE(check_free_memory(loaded, 0, 0, card.used() - card.runtime).ok());
+    const Status full = check_free_memory(loaded, 0, 0, int64_t{1} << 30);
+    EXPECT_THAT(full.message(), testing::StartsWith("not enough memory: node-0 card 0 has 1.0 GiB free"));
+    EXPECT_THAT(full.message(), testing::HasSubstr(memory_table(loaded)));
+}
+
 }  // namespace
 }  // namespace aerie

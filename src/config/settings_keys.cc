@@ -85,7 +85,8 @@ std::vector<ConfigKey> settings_rows() {
              .max = 1e6}),
         row<FIELD(settings.mem_fraction_static)>(
             "", "mem_fraction_static",
-            {.meaning = "(weights + KV pool) / card memory; on a CPU of the memory free at start",
+            {.meaning = "(weights + KV pool) / card memory, less where the largest step needs more; on a CPU of "
+                        "the memory free at start",
              .min = 0.01,
              .max = 1}),
         row<FIELD(settings.disable_radix_cache)>("", "disable_radix_cache",

@@ -1,6 +1,7 @@
 // A short look at everything; tests/golden holds the full tables.
 #include "model/attention_rank.h"
 
+#include "config/card_memory.h"
 #include "model/testing/demo.h"
 
 namespace aerie::model {
@@ -187,6 +188,30 @@ TEST(AttentionRank, WrongInputsAreErrors) {
                                                        nullptr);
         ASSERT_FALSE(status.ok()) << c.message;
         EXPECT_THAT(status.message(), HasSubstr(c.message));
+    }
+}
+
+// A CPU's buffers are those that a card has but for what is added to the residual, which is float32
+// here.
+TEST(AttentionRank, HasTheBuffersThatAreMadeRoomForOnACard) {
+    constexpr int64_t kRows = 1 << 16;
+    for (const auto& [tp, cp] : {std::pair{1, 1}, {2, 2}}) {
+        auto replica = demo_replica(DType::kBF16, {.tp_size = tp,
+                                                   .cp_size = cp,
+                                                   .max_rows = kRows,
+                                                   .tile_rows = kRows,
+                                                   .max_logits_rows = 1024});
+        const ModelConfig& config = demo_model(kDemo, DType::kBF16).config;
+        const int64_t own = kRows / (tp * cp), share = kRows / cp;
+        const int64_t wider = (own + share) * config.hidden_size * 2;
+        const auto here = static_cast<double>(replica->rank(0).workspace_bytes()) -
+                          static_cast<double>(wider);
+        const auto planned = static_cast<double>(
+            card_workspace_bytes(config, {.rows = kRows,
+                                          .logits_rows = 1024,
+                                          .tp_size = tp,
+                                          .cp_size = cp}));
+        EXPECT_NEAR(planned / here, 1.0, 0.02) << "tp " << tp << " cp " << cp;
     }
 }
 

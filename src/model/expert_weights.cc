@@ -17,9 +17,9 @@ Result<std::vector<kernels::ExpertWeights>> load_stack(const ModelConfig& config
         gate_up.push_back({.module = prefix + "up_proj", .rows = inner, .cols = hidden});
         down.push_back({.module = prefix + "down_proj", .rows = hidden, .cols = inner});
     }
-    auto first = store.pack(gate_up);
+    auto first = store.pack_one_by_one(gate_up);
     if (!first) return first.error();
-    auto second = store.pack(down);
+    auto second = store.pack_one_by_one(down);
     if (!second) return second.error();
     std::vector<kernels::ExpertWeights> stack;
     stack.push_back({*std::move(first), *std::move(second)});

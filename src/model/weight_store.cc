@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/linear_parts.h"
 #include "tensor/card.h"
 
 namespace aerie::model {
@@ -54,8 +55,8 @@ Result<TensorBytes> WeightStore::load(const TensorSpec& spec, int64_t row_begin,
     if (!bytes) return bytes;
     std::lock_guard lock(mutex_);
     loaded_tensors_.insert(spec.name);
-    read_bytes_ += static_cast<uint64_t>((row_end - row_begin) * spec.row_elements()) *
-                   size_of(bytes->dtype);
+    read_bytes_ +=
+        static_cast<uint64_t>((row_end - row_begin) * spec.row_elements()) * size_of(bytes->dtype);
     return bytes;
 }
 
@@ -75,23 +76,40 @@ Status WeightStore::load_linear(const WeightSlice& slice, Loaded& into) {
     return {};
 }
 
+kernels::LinearSource WeightStore::source_of(const WeightSlice& slice, const Loaded& loaded) {
+    return {.data = loaded.bytes.data,
+            .dtype = loaded.bytes.dtype,
+            .rows = slice.rows,
+            .cols = slice.cols,
+            .scales = static_cast<const float*>(loaded.scales.data),
+            .row_begin = slice.row_begin,
+            .row_end = slice.row_end < 0 ? slice.rows : slice.row_end,
+            .col_begin = slice.col_begin,
+            .col_end = slice.col_end < 0 ? slice.cols : slice.col_end};
+}
+
 Result<kernels::LinearWeight> WeightStore::pack(std::span<const WeightSlice> stacked) {
     std::vector<Loaded> loaded(stacked.size());
     std::vector<kernels::LinearSource> sources;
     for (size_t i = 0; i < stacked.size(); ++i) {
-        const WeightSlice& slice = stacked[i];
-        RETURN_IF_ERROR(load_linear(slice, loaded[i]));
-        sources.push_back({.data = loaded[i].bytes.data,
-                           .dtype = loaded[i].bytes.dtype,
-                           .rows = slice.rows,
-                           .cols = slice.cols,
-                           .scales = static_cast<const float*>(loaded[i].scales.data),
-                           .row_begin = slice.row_begin,
-                           .row_end = slice.row_end < 0 ? slice.rows : slice.row_end,
-                           .col_begin = slice.col_begin,
-                           .col_end = slice.col_end < 0 ? slice.cols : slice.col_end});
+        RETURN_IF_ERROR(load_linear(stacked[i], loaded[i]));
+        sources.push_back(source_of(stacked[i], loaded[i]));
     }
     return kernels::pack_linear(sources, options_.compute, options_.keep_fp8, options_.device);
+}
+
+Result<kernels::LinearWeight> WeightStore::pack_one_by_one(std::span<const WeightSlice> stacked) {
+    int64_t n = 0;
+    for (const WeightSlice& slice : stacked) n += source_of(slice, {}).n();
+    Loaded loaded;
+    auto weight = kernels::pack_linear_parts(n, stacked.size(), options_.keep_fp8,
+                                             [&](size_t i) -> Result<kernels::LinearSource> {
+                                                 loaded = {};
+                                                 RETURN_IF_ERROR(load_linear(stacked[i], loaded));
+                                                 return source_of(stacked[i], loaded);
+                                             });
+    if (!weight) return error("{} and those behind it: {}", stacked[0].module, weight.message());
+    return weight;
 }
 
 Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
@@ -104,9 +122,9 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
                                  .row_begin = slice.head_begin * head_rows,
                                  .row_end = slice.head_end * head_rows},
                                 loaded));
-    auto source = kernels::LinearSource::whole(loaded.bytes.data, loaded.bytes.dtype, rows,
-                                               slice.latent,
-                                               static_cast<const float*>(loaded.scales.data));
+    auto source =
+        kernels::LinearSource::whole(loaded.bytes.data, loaded.bytes.dtype, rows, slice.latent,
+                                     static_cast<const float*>(loaded.scales.data));
     const auto pack = [&] {
         return kernels::pack_linear(source, options_.compute, options_.keep_fp8, options_.device);
     };
@@ -114,8 +132,7 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
     for (int64_t head = slice.head_begin; head < slice.head_end; ++head) {
         source.row_begin = head * head_rows;
         source.row_end = source.row_begin + slice.nope;
-        if (slice.with_expand_k)
-            heads.expand_k.push_back(pack());
+        if (slice.with_expand_k) heads.expand_k.push_back(pack());
         source.transpose = true;
         heads.uk.push_back(pack());
         source.row_begin = source.row_end;

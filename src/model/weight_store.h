@@ -76,6 +76,8 @@ class WeightStore {
 
     // For `make`: reads and packs.
     Result<kernels::LinearWeight> pack(std::span<const WeightSlice> stacked);
+    // The same on the card, where the host holds one slice at a time.
+    Result<kernels::LinearWeight> pack_one_by_one(std::span<const WeightSlice> stacked);
     Result<Tensor> vector(const std::string& name, int64_t size);  // any type → float32 [1, size]
     Result<Tensor> table(const std::string& name, int64_t rows, int64_t cols);  // compute type
     Result<KvHeads> pack_kv_heads(const KvHeadSlice& slice);
@@ -106,6 +108,7 @@ class WeightStore {
     void count_held(size_t bytes);
     Result<TensorBytes> load(const TensorSpec& spec, int64_t row_begin, int64_t row_end);
     Status load_linear(const WeightSlice& slice, Loaded& into);
+    static kernels::LinearSource source_of(const WeightSlice& slice, const Loaded& loaded);
     Tensor on_device(Tensor tensor) const;
 
     std::unique_ptr<TensorSource> source_;

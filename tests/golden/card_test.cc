@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "config/card_memory.h"
+#include "config/memory_plan.h"
 #include "model/testing/demo.h"
 
 namespace aerie::model {
@@ -17,6 +19,8 @@ class CardGolden : public testing::Test {
   protected:
     static void SetUpTestSuite() {
         if (card::count() == 0) return;
+        std::printf("of %s CUDA leaves %s\n", format_bytes(card::memory_total()).c_str(),
+                    format_bytes(card::memory_free()).c_str());
         auto loaded = TestModel::load(
             kDemo, {.compute = DType::kBF16, .keep_fp8 = true, .device = Device::kCuda});
         CHECK(loaded.ok(), "{}", loaded.message());
@@ -159,6 +163,42 @@ TEST_F(CardGolden, BitsDependOnTheTokensAlone) {
     std::vector<int32_t> changed = prompt;
     ++changed[3];
     EXPECT_NE(logits_hash(*replica(), changed, 512), whole);
+}
+
+// What `aerie check` plans is what a rank takes, and steps take no more.
+TEST_F(CardGolden, TakesTheMemoryThatIsPlanned) {
+    for (const bool deterministic : {true, false}) {
+        const ReplicaOptions options{.max_rows = 8192,
+                                     .max_logits_rows = 1024,
+                                     .graph_rows = {1, 2, 4, 8, 16},
+                                     .deterministic = deterministic};
+        const int64_t positions = model_->rope->max_position();
+        const CardStep largest{.rows = options.max_rows,
+                               .logits_rows = options.max_logits_rows,
+                               .sequences = options.max_rows,
+                               .positions = positions,
+                               .rope_positions = positions,
+                               .page_size = options.page_size,
+                               .num_local_experts = model_->config.n_routed_experts,
+                               .deterministic = deterministic,
+                               .num_graphs = std::ssize(options.graph_rows)};
+        const int64_t rope = positions * model_->config.qk_rope_head_dim * 4;  // is there already
+        const int64_t planned = card_step_bytes(model_->config, largest) - card_allocation(rope);
+        // Once before, as what is loaded at first calls stays.
+        generate(*replica(options));
+        const int64_t before = card::memory_free();
+        auto made = replica(options);
+        const int64_t after = card::memory_free();
+        const int64_t taken =
+            before - after - card_allocation(static_cast<int64_t>(made->pool(0).num_bytes()));
+        std::printf("deterministic %d: %s planned, %s taken\n", deterministic,
+                    format_bytes(planned).c_str(), format_bytes(taken).c_str());
+        EXPECT_LE(taken, planned);
+        EXPECT_GE(taken, planned * 9 / 10 - (int64_t{32} << 20));
+        const Generated out = generate(*made);
+        EXPECT_EQ(out.total, 336);
+        EXPECT_EQ(card::memory_free(), after);
+    }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/linear_parts.h"
 #include "kernels/on_card.h"
 
 namespace aerie::kernels {
@@ -148,5 +149,11 @@ LinearWeight pack_linear(std::span<const LinearSource> sources, DType compute, b
     LinearPacking{w}.fill(sources, compute, keep_fp8);
     return w;
 }
+
+#ifndef AERIE_CUDA  // else cuda/packing.cc has it
+Result<LinearWeight> pack_linear_parts(int64_t, size_t, bool, const LinearPart&) {
+    CHECK(false, "this build has no CUDA");
+}
+#endif
 
 }  // namespace aerie::kernels

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/linear_parts.h"
 #include "tensor/cuda/check.h"
 
 namespace aerie::kernels {
@@ -87,50 +89,81 @@ void append_scales(const LinearSource& s, std::vector<float>& scales) {
 
 }  // namespace
 
+// A weight that its sources are sent to, one below the other.
 struct CardLinearPacking {
-    static bool can_keep_fp8(std::span<const LinearSource> sources) {
-        int64_t below = 0;
-        for (const LinearSource& s : sources) {
-            if (s.dtype != DType::kF8E4M3 || s.transpose || s.row_begin % kScaleBlock != 0 ||
-                s.col_begin % kScaleBlock != 0 || below % kScaleBlock != 0 || s.k() % 16 != 0)
-                return false;
-            below += s.n();
-        }
-        return true;
+    // Whether a source that has `below` rows above it can stay FP8.
+    static bool can_keep_fp8(const LinearSource& s, int64_t below) {
+        return s.dtype == DType::kF8E4M3 && !s.transpose && s.row_begin % kScaleBlock == 0 &&
+               s.col_begin % kScaleBlock == 0 && below % kScaleBlock == 0 && s.k() % 16 == 0;
     }
 
-    static LinearWeight pack(std::span<const LinearSource> sources, bool keep_fp8) {
-        LinearWeight w;
-        w.k_ = sources[0].k();
-        for (const LinearSource& s : sources) w.n_ += s.n();
-        keep_fp8 = keep_fp8 && can_keep_fp8(sources);
+    CardLinearPacking(int64_t n, int64_t k, bool fp8) {
+        w.n_ = n;
+        w.k_ = k;
         w.compute_ = DType::kBF16;
-        w.storage_ = keep_fp8 ? DType::kF8E4M3 : DType::kBF16;
-        const int64_t row_bytes = w.k_ * static_cast<int64_t>(size_of(w.storage_));
-        w.data_ = Buffer(static_cast<size_t>(w.n_ * row_bytes), Device::kCuda);
-        std::byte* to = w.data_.as<std::byte>();
-        std::vector<float> scales;
-        for (const LinearSource& s : sources) {
-            if (keep_fp8) append_scales(s, scales);
-            if (s.dtype == w.storage_ && !s.transpose && (keep_fp8 || s.scales == nullptr))
-                send_slice(s, to);
-            else
-                send_converted(s, to);
-            to += s.n() * row_bytes;
-        }
-        if (keep_fp8) {
+        w.storage_ = fp8 ? DType::kF8E4M3 : DType::kBF16;
+        w.data_ = Buffer(static_cast<size_t>(n * k) * size_of(w.storage_), Device::kCuda);
+    }
+    void add(const LinearSource& s) {
+        const bool fp8 = w.storage_ == DType::kF8E4M3;
+        std::byte* to =
+            w.data_.as<std::byte>() + below * w.k_ * static_cast<int64_t>(size_of(w.storage_));
+        if (fp8) append_scales(s, scales);
+        if (s.dtype == w.storage_ && !s.transpose && (fp8 || s.scales == nullptr))
+            send_slice(s, to);
+        else
+            send_converted(s, to);
+        below += s.n();
+    }
+    LinearWeight finish() {
+        if (!scales.empty()) {
             w.scales_ = Buffer(scales.size() * sizeof(float), Device::kCuda);
             card::copy_now(w.scales_.data(), scales.data(), w.scales_.size());
         }
-        return w;
+        return std::move(w);
     }
+
+    LinearWeight w;
+    int64_t below = 0;  // rows so far
+    std::vector<float> scales;
 };
 
 namespace cuda {
 
 LinearWeight pack_linear(std::span<const LinearSource> sources, bool keep_fp8) {
-    return CardLinearPacking::pack(sources, keep_fp8);
+    int64_t n = 0;
+    for (const LinearSource& s : sources) {
+        keep_fp8 = keep_fp8 && CardLinearPacking::can_keep_fp8(s, n);
+        n += s.n();
+    }
+    CardLinearPacking packing(n, sources[0].k(), keep_fp8);
+    for (const LinearSource& s : sources) packing.add(s);
+    return packing.finish();
 }
 
 }  // namespace cuda
+
+Result<LinearWeight> pack_linear_parts(int64_t n, size_t num_parts, bool keep_fp8,
+                                       const LinearPart& part) {
+    std::optional<CardLinearPacking> packing;
+    for (size_t i = 0; i < num_parts; ++i) {
+        Result<LinearSource> source = part(i);
+        if (!source) return source.error();
+        if (!packing) {
+            keep_fp8 = keep_fp8 && CardLinearPacking::can_keep_fp8(*source, 0);
+            packing.emplace(n, source->k(), keep_fp8);
+        }
+        if (keep_fp8 && !CardLinearPacking::can_keep_fp8(*source, packing->below))
+            return error(
+                "part {} of {} of a stacked weight is {} behind {} rows, expected "
+                "float8_e4m3, as the first is, behind a multiple of 128 rows",
+                i, num_parts, name_of(source->dtype), packing->below);
+        CHECK(packing->below + source->n() <= n && source->k() == packing->w.k(),
+              "part {} [{}, {}] of [{}, {}]", i, source->n(), source->k(), n, packing->w.k());
+        packing->add(*source);
+    }
+    CHECK(packing && packing->below == n, "{} parts are not {} rows", num_parts, n);
+    return packing->finish();
+}
+
 }  // namespace aerie::kernels
