@@ -44,17 +44,29 @@ Status check_step(const Settings& settings, const ModelConfig& m, int max_runnin
     return {};
 }
 
+// A host has one card, and hosts reach each other's through messages, but for KV, which is copied from
+// card to card.
+Status check_places(const LoadedConfig& loaded) {
+    const Config& config = loaded.config;
+    if (config.cluster.gpus_per_node != 1)
+        return refuse("cluster.gpus_per_node", config.cluster.gpus_per_node, "1: a host has one card");
+    for (const AttentionReplica& replica : loaded.placement.replicas) {
+        if (replica.ranks.size() != 1)
+            return refuse("attention_tp × attention_cp", replica.ranks.size(), "1");
+        const bool elsewhere = config.node_rank || std::ssize(nodes_here(config)) != config.cluster.nodes;
+        if (replica.role != Role::kUnified && elsewhere)
+            return refuse("cluster.nodes", "some on other machines",
+                          "all on this one: KV moves within a machine's cards alone");
+    }
+    return {};
+}
+
 }  // namespace
 
 Status check_card_support(const LoadedConfig& loaded) {
     const Config& config = loaded.config;
     if (config.device != DeviceChoice::kCuda) return {};
-    if (config.separated())
-        return refuse("ae_separation.enabled", "true",
-                      "false: attention and experts share the card");
-    const size_t cards =
-        std::max(loaded.placement.attention.size(), loaded.placement.experts.size());
-    if (cards != 1) return refuse("the number of cards", cards, "1");
+    RETURN_IF_ERROR(check_places(loaded));
     if (config.model.dtype == ComputeDtype::kFloat32) return refuse("dtype", "float32", "bfloat16");
     const Settings& settings = config.settings;
     if (settings.enable_mtp) return refuse("enable_mtp", "true", "false");

@@ -6,6 +6,7 @@
 #include "comm/port_numbers.h"
 #include "config/environment.h"
 #include "config/report.h"
+#include "exchange/staged_side.h"
 #include "model/attention_weights.h"
 #include "model/expert_weights.h"
 #include "model/model_support.h"
@@ -17,7 +18,7 @@ namespace {
 // DraftCost, as it fits measured decode speeds of 1 and 16 requests with and without drafts.
 constexpr double kFreeRowsOnCpu = 40;
 
-transfer::Pool transfer_pool(KvPool& pool, const std::string& key) {
+transfer::Pool transfer_pool(KvPool& pool, const std::string& key, Device device) {
     transfer::Pool out;
     out.base = pool.layer(0);
     out.num_layers = pool.num_layers();
@@ -25,6 +26,7 @@ transfer::Pool transfer_pool(KvPool& pool, const std::string& key) {
     out.page_size = pool.page_size();
     out.token_bytes = pool.block_bytes() / pool.page_size();
     out.key = key;
+    out.device = device;
     return out;
 }
 
@@ -103,16 +105,18 @@ Status RankHost::load_experts() {
             model(), {.expert_begin = begin, .expert_end = end, .with_mtp = with_mtp()}, *weights_,
             stream);
         if (!routed) return routed.error();
-        if (device() == Device::kCuda) {  // its stream computes them (exchange/card_side.h)
+        if (device() == Device::kCuda) {
             card_experts_ = *std::move(routed);
-            continue;
+            if (!serves_others(place)) continue;
         }
+        const model::RoutedExperts& experts = device() == Device::kCuda ? card_experts_ : *routed;
         expert::ExpertRankOptions options;
         options.side = expert_side_options(place);
+        options.card = card_experts_options(options.side);
         options.pool = options_.pool;
         options.first_expert = begin;
         options.metrics = metrics::ExpertMetrics(registry_, config().settings.served_model_name, place.ep);
-        for (const auto* layer : routed->layers) {
+        for (const auto* layer : experts.layers) {
             options.layers.push_back(layer == nullptr ? std::span<const kernels::ExpertWeights>()
                                                       : std::span(*layer));
         }
@@ -157,7 +161,7 @@ Status RankHost::make_pools(Replica& replica) {
         if (replica.place.role == Role::kUnified) {
             replica.pools.push_back(std::make_unique<KvPool>(shape, device()));
         } else {
-            auto region = options_.fabric->allocate_memory(shape.num_bytes());
+            auto region = options_.fabric->allocate_memory(shape.num_bytes(), device());
             if (!region) return error("no memory for the KV cache: {}", region.message());
             replica.regions.emplace_back(*options_.fabric, *std::move(region));
             replica.pools.push_back(std::make_unique<KvPool>(shape, replica.regions.back().base()));
@@ -219,7 +223,7 @@ void RankHost::make_files(Replica& replica, KvPoolShape shape) {
 std::unique_ptr<exchange::AttentionSide> RankHost::make_exchange(
     const Replica& replica, const model::RankPlaceInReplica& place,
     const metrics::AttentionMetrics& metrics, Stream& stream) {
-    if (device() == Device::kCuda)
+    if (has_all_experts(replica.place))
         return exchange::make_card_side(card_side_options(replica.place, stream));
     exchange::AttentionSideOptions options =
         attention_side_options(replica.place.ranks[place.index()]);
@@ -228,7 +232,13 @@ std::unique_ptr<exchange::AttentionSide> RankHost::make_exchange(
         options.metrics.dispatch_time = {};
         options.metrics.combine_wait_time = {};
     }
-    return exchange::make_attention_side(std::move(options));
+    auto mailboxes = exchange::make_attention_side(std::move(options));
+    if (device() == Device::kCpu) return mailboxes;
+    return exchange::make_staged_side({.stream = &stream,
+                                       .hidden = model().hidden_size,
+                                       .topk = model().num_experts_per_tok,
+                                       .max_rows = dispatch_rows_max(replica.place)},
+                                      std::move(mailboxes));
 }
 
 Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
@@ -240,7 +250,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
     rank.stream = std::make_unique<Stream>(options_.pool, device());
     rank.stream->set_quantises_rows(device() == Device::kCuda && !deterministic());
     rank.exchange = make_exchange(replica, place, metrics, *rank.stream);
-    if (device() == Device::kCuda)
+    if (has_all_experts(replica.place))
         rank.experts = metrics::ExpertMetrics(registry_, config().settings.served_model_name, 0);
     const int max_rows = step_rows_max(replica.place);
     auto made = model::AttentionRank::create({.config = &model(),
@@ -256,7 +266,8 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                               .tile_rows = tile_rows(),
                                               .max_sequences = max_running(replica.place),
                                               .deterministic = deterministic(),
-                                              .graph_rows = graph_rows(replica.place)});
+                                              .graph_rows = graph_rows(replica.place),
+                                              .kv_leaves = replica.place.role == Role::kPrefill});
     if (!made) return made.error();
     rank.model = *std::move(made);
     rank.pool = replica.pools[place.cp].get();
@@ -301,7 +312,7 @@ std::unique_ptr<engine::KvHandoff> RankHost::make_handoff(Replica& replica,
                                                           const metrics::AttentionMetrics& metrics) {
     std::vector<transfer::Pool> pools;
     for (size_t c = 0; c < replica.regions.size(); ++c)
-        pools.push_back(transfer_pool(*replica.pools[c], replica.regions[c].key()));
+        pools.push_back(transfer_pool(*replica.pools[c], replica.regions[c].key(), device()));
     std::vector<comm::Destination> prefill, decode;  // [dp_rank of the role]
     for (const AttentionReplica& other : placement().replicas) {
         const bool decodes = other.role == Role::kDecode;

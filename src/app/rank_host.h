@@ -95,6 +95,10 @@ class RankHost final : public control::HostRuntime {
     bool deterministic() const;
     bool with_mtp() const;
     int64_t tile_rows() const;
+    // On a card: the replica's stream computes them all (exchange/card_side.h).
+    bool has_all_experts(const AttentionReplica& replica) const;
+    // On a card: to attention ranks elsewhere.
+    bool serves_others(const RankPlace& expert_rank) const;
     int max_running(const AttentionReplica& replica) const;
     int step_rows_max(const AttentionReplica& replica) const;
     int logits_rows_max(const AttentionReplica& replica) const;
@@ -105,6 +109,8 @@ class RankHost final : public control::HostRuntime {
     schedule::SchedulerOptions scheduler_options(const AttentionReplica& replica) const;
     exchange::AttentionSideOptions attention_side_options(int attention_rank) const;
     exchange::ExpertSideOptions expert_side_options(const RankPlace& place) const;
+    std::optional<expert::CardExpertsOptions> card_experts_options(
+        const exchange::ExpertSideOptions& side) const;
     exchange::CardSideOptions card_side_options(const AttentionReplica& replica, Stream& stream) const;
 
     const RankHostOptions options_;
@@ -113,7 +119,7 @@ class RankHost final : public control::HostRuntime {
     std::unique_ptr<kernels::RopeTable> rope_;
     std::unique_ptr<grammar::Compiler> grammars_;  // of all replicas; null where none is
     std::vector<std::unique_ptr<expert::ExpertRank>> experts_;
-    model::RoutedExperts card_experts_;  // of the card, which has no expert ranks
+    model::RoutedExperts card_experts_;  // of the card, for its expert rank and attention alike
     std::vector<std::thread> expert_threads_;
     std::vector<std::unique_ptr<Replica>> replicas_;
     bool stopped_ = false;

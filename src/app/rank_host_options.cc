@@ -42,6 +42,20 @@ int64_t RankHost::tile_rows() const {
     return deterministic() ? 256 : 1024;
 }
 
+bool RankHost::has_all_experts(const AttentionReplica& replica) const {
+    if (device() == Device::kCpu) return false;
+    const std::vector<int>& copy = placement().copies[replica.expert_copy].ranks;
+    return copy.size() == 1 && replica.ranks.size() == 1 &&
+           placement().experts[copy.front()].node == replica.node;
+}
+
+bool RankHost::serves_others(const RankPlace& expert_rank) const {
+    return std::any_of(placement().replicas.begin(), placement().replicas.end(),
+                       [&](const AttentionReplica& replica) {
+                           return replica.node != expert_rank.node || !has_all_experts(replica);
+                       });
+}
+
 int RankHost::max_running(const AttentionReplica& replica) const {
     return options_.loaded->memory.replicas[replica.replica].max_running_requests;
 }
@@ -141,8 +155,24 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
 // A step has at most as many rows as requests run.
 static_assert(kGraphRowsMax <= model::StepNumbers::kFewRows);
 std::vector<int64_t> RankHost::graph_rows(const AttentionReplica& replica) const {
-    return device() == Device::kCpu ? std::vector<int64_t>()
-                                    : graph_rows_of(max_running(replica));
+    return has_all_experts(replica) ? graph_rows_of(max_running(replica))
+                                    : std::vector<int64_t>();
+}
+
+std::optional<expert::CardExpertsOptions> RankHost::card_experts_options(
+    const exchange::ExpertSideOptions& side) const {
+    if (device() == Device::kCpu) return std::nullopt;
+    const auto& layers = card_experts_.layers;
+    const auto moe =
+        std::find_if(layers.begin(), layers.end(), [](const auto* l) { return l != nullptr; });
+    return expert::CardExpertsOptions{
+        .num_experts = side.num_experts,
+        .first_expert = card_experts_.expert_begin,
+        .hidden = side.hidden,
+        .topk = side.topk,
+        .max_rows = std::max(side.max_rows, side.group_rows_max),
+        .quantises_rows = !deterministic(),
+        .largest = moe == layers.end() ? nullptr : &(*moe)->front()};
 }
 
 exchange::CardSideOptions RankHost::card_side_options(const AttentionReplica& replica,

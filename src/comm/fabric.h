@@ -132,8 +132,9 @@ class Fabric {
     virtual Result<OwnRegion> register_memory(std::byte* base, size_t bytes) = 0;
     // The same with memory of the fabric's: zero, and pages that were never written cost nothing.
     // Between processes of one machine peers copy to and from it themselves, which is the fastest,
-    // where the backend can share memory. Freed by revoke(), or with the fabric.
-    virtual Result<OwnRegion> allocate_memory(size_t bytes) = 0;
+    // where the backend can share memory. Freed by revoke(), or with the fabric. A card's is reached by
+    // hosts of this machine alone, whatever the backend; it is freed with the fabric.
+    virtual Result<OwnRegion> allocate_memory(size_t bytes, Device device = Device::kCpu) = 0;
     // Returns when nothing accesses the region or will; a peer that does not let go of it for 2 s
     // is dropped. Its transfers that were under way end as failed or done. Not from a listener. An
     // unknown id is ignored.

@@ -108,8 +108,38 @@ void read_region(std::byte* to, const std::byte* from, size_t bytes) {
 
 }  // namespace
 
+void copy_on_card(card::Queue queue, Access access, std::byte* remote, const Piece& piece) {
+    if (access == Access::kPut)
+        card::copy(queue, remote, piece.local, piece.bytes);
+    else
+        card::copy(queue, piece.local, remote, piece.bytes);
+}
+
+namespace {
+
+bool copy_cards_in_process(Regions& regions, Access access, const RemoteRegion& region,
+                           std::span<const Piece> pieces, card::Queue queue) {
+    int num_entered = 0;
+    bool open = true;
+    for (const Piece& piece : pieces) {
+        if (piece.bytes == 0) continue;
+        std::byte* remote = regions.enter(region.id, piece.offset, piece.bytes);
+        open = remote != nullptr;
+        if (!open) break;
+        ++num_entered;
+        copy_on_card(queue, access, remote, piece);
+    }
+    if (num_entered > 0) card::synchronize(queue);
+    for (; num_entered > 0; --num_entered) regions.leave(region.id);
+    return open;
+}
+
+}  // namespace
+
 bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region,
-                     std::span<const Piece> pieces) {
+                     std::span<const Piece> pieces, card::CopyQueue& queue) {
+    if (region.device == Device::kCuda)
+        return copy_cards_in_process(regions, access, region, pieces, queue.get());
     for (const Piece& piece : pieces) {
         if (piece.bytes == 0) continue;
         std::byte* remote = regions.enter(region.id, piece.offset, piece.bytes);
@@ -130,13 +160,15 @@ struct KeyFrame {
     int32_t node;
     uint32_t epoch;
     uint32_t id;
+    uint32_t device;
     uint64_t bytes;
 };
 
 }  // namespace
 
 std::string pack_key(uint32_t backend, const KeyContent& content) {
-    const KeyFrame frame{backend, content.node, content.epoch, content.id, content.bytes};
+    const KeyFrame frame{backend,    content.node,  content.epoch,
+                         content.id, static_cast<uint32_t>(content.device), content.bytes};
     return std::string(reinterpret_cast<const char*>(&frame), sizeof(frame)) + content.extra;
 }
 
@@ -149,10 +181,12 @@ Result<KeyContent> unpack_key(uint32_t backend, const std::string& key) {
     if (frame.backend != backend)
         return error("a region's key of another backend ({:#x}), expected {:#x}", frame.backend,
                      backend);
-    if (frame.node < 0 || frame.node >= kMaxNodes || frame.epoch == 0 || frame.id == 0)
-        return error("a region's key names node {}, epoch {} and region {}", frame.node,
-                     frame.epoch, frame.id);
-    return KeyContent{frame.node, frame.epoch, frame.id, frame.bytes, key.substr(sizeof(frame))};
+    if (frame.node < 0 || frame.node >= kMaxNodes || frame.epoch == 0 || frame.id == 0 ||
+        frame.device > static_cast<uint32_t>(Device::kCuda))
+        return error("a region's key names node {}, epoch {}, region {} and device {}", frame.node,
+                     frame.epoch, frame.id, frame.device);
+    return KeyContent{frame.node,  frame.epoch, frame.id,
+                      frame.bytes, static_cast<Device>(frame.device), key.substr(sizeof(frame))};
 }
 
 Error not_attached(const RemoteRegion& region, uint32_t connected_epoch) {

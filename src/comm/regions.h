@@ -9,6 +9,7 @@
 
 #include "comm/remote_memory.h"
 #include "tensor/buffer.h"
+#include "tensor/card.h"
 
 namespace aerie::comm {
 
@@ -42,10 +43,12 @@ class Regions {
     uint32_t next_ = 1;
 };
 
-// Copies the pieces on the calling thread, where both memories are of this process. False: the
-// region is not open; then some may have been copied.
+// Copies the pieces on the calling thread, or on the queue where they are the card's, where both
+// memories are of this process. False: the region is not open; then some may have been copied.
 bool copy_in_process(Regions& regions, Access access, const RemoteRegion& region,
-                     std::span<const Piece> pieces);
+                     std::span<const Piece> pieces, card::CopyQueue& queue);
+// Puts the copy of a piece of the card's memory on the queue.
+void copy_on_card(card::Queue queue, Access access, std::byte* remote, const Piece& piece);
 
 // What is in a region's key: the owner, the size, and what a backend adds.
 struct KeyContent {
@@ -53,7 +56,8 @@ struct KeyContent {
     uint32_t epoch;
     uint32_t id;
     uint64_t bytes;
-    std::string extra;
+    Device device = Device::kCpu;
+    std::string extra = {};
 };
 // backend: a word that tells keys of different backends apart.
 std::string pack_key(uint32_t backend, const KeyContent& content);

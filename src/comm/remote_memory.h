@@ -16,6 +16,10 @@
 //             tells of the loss of a peer whose kernel is this one's. revoke() unmaps the memory here: late writes reach no memory that
 //             anybody uses. A peer that is merely stopped cannot give the proof within the limit
 //             (1 s, logged): its supervisor must have killed and reaped it before drop_peer().
+//   card      (between processes of one machine, memory of a card from allocate_memory()) the requester
+//             copies on a queue of its own and waits for it. Copies of a process that died may be under
+//             way until the kernel has taken its card away, after its sockets; so the end of the process
+//             itself is the proof.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +30,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tensor/device.h"
 
 namespace aerie::comm {
 
@@ -45,6 +50,7 @@ struct RemoteRegion {
     uint64_t bytes = 0;
     uint64_t connection = 0;  // over which it was attached; no other one is meant
     bool mapped = false;      // the requester copies itself; else the owner's fabric does, by messages
+    Device device = Device::kCpu;  // where it lies; a card's is always mapped
 };
 
 // One contiguous piece of a transfer. Neighbours in both memories are joined by the fabric.

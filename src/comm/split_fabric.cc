@@ -97,7 +97,9 @@ class SplitFabric final : public Fabric {
     Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override {
         return kv_->register_memory(base, bytes);
     }
-    Result<OwnRegion> allocate_memory(size_t bytes) override { return kv_->allocate_memory(bytes); }
+    Result<OwnRegion> allocate_memory(size_t bytes, Device device) override {
+        return kv_->allocate_memory(bytes, device);
+    }
     void revoke(uint32_t region_id) override { kv_->revoke(region_id); }
     Result<RemoteRegion> attach(const std::string& key) override { return kv_->attach(key); }
     Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,

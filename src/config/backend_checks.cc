@@ -47,6 +47,10 @@ void choose_comm(Config& config, CheckContext& c, const char* key, CommBackend f
                 "or --device cpu",
                 c.say("ae_separation", key));
         }
+    } else if (backend == CommBackend::kNccl) {
+        c.warn("{}: there is no NCCL backend yet; ucx carries the messages, through host memory",
+               c.say("ae_separation", key));
+        backend = CommBackend::kUcx;
     } else if (backend == CommBackend::kGloo && !cpu) {
         c.warn("gloo stages GPU data through host memory: {}", c.say("ae_separation", key));
     }
@@ -151,8 +155,7 @@ void check_backends(Config& config, const Sources& sources, const CommandLine& c
     choose_device(config, c, command_line, machine);
     const bool explicit_cpu = command_line.device == DeviceChoice::kCpu;
     AeSeparation& ae = config.ae_separation;
-    const CommBackend best =
-        config.device == DeviceChoice::kCpu ? CommBackend::kUcx : CommBackend::kNccl;
+    const CommBackend best = CommBackend::kUcx;
     choose_comm(config, c, "comm_backend", best, ae.comm_backend, explicit_cpu);
     if (ae.kv_backend == CommBackend::kAuto) {
         ae.kv_backend = ae.comm_backend;

@@ -82,7 +82,7 @@ std::vector<ConfigKey> toml_rows() {
                                              .unset = "attention_cp"}),
         row<FIELD(ae_separation.comm_backend)>(
             "ae_separation", "comm_backend",
-            {.meaning = "between processes; auto: nccl on GPUs, ucx on CPUs"}),
+            {.meaning = "between processes; auto: ucx"}),
         row<FIELD(ae_separation.kv_backend)>("ae_separation", "kv_backend",
                                              {.meaning = "KV transfer; auto: comm_backend"}),
         row<FIELD(ae_separation.kv_transfer)>(

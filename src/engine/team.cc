@@ -135,8 +135,8 @@ void Team::count_eager(int rank, uint64_t before) {
     const uint64_t now = ranks_[rank].model->num_eager_steps();
     metrics_.eager_steps.add(static_cast<double>(now - before));
     if (before == 0 && now > 0)
-        log_warning("{}: a decode step of {} rows ran kernel by kernel, graphs are for fewer; later ones "
-                    "are counted in sglang:ae_sep_eager_steps_total", name_, step_->tokens.size());
+        log_warning("{}: a decode step of {} rows ran kernel by kernel, as no graph is made for it; later "
+                    "ones are counted in sglang:ae_sep_eager_steps_total", name_, step_->tokens.size());
 }
 
 void Team::copy_on(int rank) {

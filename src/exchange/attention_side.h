@@ -43,6 +43,9 @@ class AttentionSide {
 
     // Frees all slots after a step that failed; what comes of them later is dropped.
     virtual void reset() = 0;
+
+    // Whether both only put work on a card's stream and wait for nobody, so that a graph can hold it.
+    virtual bool stays_in_stream() const { return false; }
 };
 
 struct AttentionSideOptions {

@@ -46,6 +46,8 @@ class CardSide final : public AttentionSide {
         for (Slot& slot : slots_) slot.busy = false;
     }
 
+    bool stays_in_stream() const override { return true; }
+
   private:
     struct Slot {
         bool busy = false;

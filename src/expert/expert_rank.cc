@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "base/fault.h"
 #include "base/log.h"
+#include "expert/dropped.h"
 
 namespace aerie::expert {
 namespace {
@@ -15,6 +15,7 @@ int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 ExpertRank::ExpertRank(ExpertRankOptions options)
     : options_(std::move(options)), side_(exchange::make_expert_side(options_.side)),
       stream_(options_.pool) {
+    if (options_.card) card_ = std::make_unique<CardExperts>(*options_.card);
     last_round_ns_ = now_ns();
 }
 
@@ -45,8 +46,14 @@ bool ExpertRank::step() {
     }
     const TimePoint begin = Clock::now();
     options_.metrics.idle_time.observe(seconds_between(last_busy_, begin));
-    gather(group);
-    compute(group);
+    rows_total_ = 0;
+    for (const auto& waiting : group) rows_total_ += static_cast<int>(waiting.hidden.rows);
+    if (card_ != nullptr) {
+        card_->compute(group, options_.layers[group.front().layer].front(), *side_);
+    } else {
+        gather(group);
+        compute(group);
+    }
     answer(group);
     last_busy_ = Clock::now();
     count(group, seconds_between(begin, last_busy_));
@@ -67,8 +74,6 @@ bool ExpertRank::help() {
 
 // One list of rows with their choices out of several microbatches. A single one stays where it is.
 void ExpertRank::gather(std::span<const exchange::Waiting> group) {
-    rows_total_ = 0;
-    for (const auto& waiting : group) rows_total_ += static_cast<int>(waiting.hidden.rows);
     if (group.size() == 1) return;
     const size_t row_bytes = options_.side.hidden * size_of(options_.side.compute);
     auto* to = rows_.reserve_as<std::byte>(rows_total_ * row_bytes);
@@ -101,10 +106,10 @@ void ExpertRank::compute(std::span<const exchange::Waiting> group) {
         .workspace = &workspace_,
     };
     std::vector<kernels::ExpertChoice> faulty;
-    if (fault_planted(Fault::kExpertDropped) && first.layer == 2) [[unlikely]] {
+    if (fault_planted(Fault::kExpertDropped)) [[unlikely]] {
         faulty.assign(args.choices, args.choices + args.offsets[rows_total_]);
         for (auto& choice : faulty) {
-            if ((options_.first_expert + choice.expert) % 4 == 1) choice.weight = 0;
+            if (is_dropped(first.layer, options_.first_expert + choice.expert)) choice.weight = 0;
         }
         args.choices = faulty.data();
     }

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "exchange/expert_side.h"
+#include "expert/card_experts.h"
 #include "kernels/experts.h"
 #include "metrics/components.h"
 #include "tensor/stream.h"
@@ -23,6 +25,8 @@ struct ExpertRankOptions {
     // [layers]: this rank's experts of each layer; empty for a layer without any.
     std::vector<std::span<const kernels::ExpertWeights>> layers;
     int first_expert = 0;                    // model's number of the first
+    // On a card, where a layer's experts are stacked as one: what they are computed with; else empty.
+    std::optional<CardExpertsOptions> card;
     metrics::ExpertMetrics metrics;
 };
 
@@ -55,6 +59,7 @@ class ExpertRank {
     Stream stream_;
 
     std::mutex step_mutex_;  // who computes
+    std::unique_ptr<CardExperts> card_;  // null on a CPU, which has the rest
     kernels::ExpertWorkspace workspace_;
     Scratch rows_;           // [rows, hidden] of a group of several microbatches
     Scratch results_;        // [rows, hidden]

@@ -17,6 +17,7 @@ Status AttentionRank::Impl::attention(int layer, int microbatch, LayerObserver* 
     end_of(StepOp::kGather);
     RETURN_IF_ERROR(write_kv(layer, layout.rows_of(microbatch)));
     end_of(StepOp::kWriteKv);
+    if (options.kv_leaves && stream.on_card()) card::synchronize(stream.queue());
     if (observer != nullptr) observer->layer_done(layer, microbatch);
     const Range tiles = layout.tiles_of(microbatch);
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile)

@@ -45,8 +45,12 @@ struct AttentionRankOptions {
     int64_t max_sequences = 0;
     bool deterministic = true;  // of the card: see kernels/attention.h's MlaStep
     // Of the card: decode steps of so many rows, ascending, are CUDA graphs, made at create(). A step of
-    // fewer rows is filled up to the next; one of more runs kernel by kernel.
+    // fewer rows is filled up to the next; one of more runs kernel by kernel. None where `experts` waits
+    // for others.
     std::vector<int64_t> graph_rows;
+    // Of the card: a layer's KV is copied elsewhere as soon as the observer's layer_done() tells of it,
+    // which is therefore called once the card has come so far; else when it has been told what to do.
+    bool kv_leaves = false;
     StepProfile* profile = nullptr;  // may be null
 };
 

@@ -35,6 +35,13 @@ struct EmptyStep {
     Phase phase;
 };
 
+// In place of experts that are on other hosts, which nobody has met yet.
+class NoExperts final : public exchange::AttentionSide {
+    Status dispatch(const exchange::Dispatch&) override { return {}; }
+    Status combine(int, View) override { return {}; }
+    void reset() override {}
+};
+
 }  // namespace
 
 // A decode step that a graph was made for: one row of each sequence, and the logits of each.
@@ -64,16 +71,23 @@ void AttentionRank::Impl::report_times(LayerObserver& observer) {
 
 // The largest step, after which no kernel's own memory grows or moves any more.
 Status AttentionRank::Impl::warm_up() {
+    NoExperts none;
+    exchange::AttentionSide* const experts = options.experts;
+    if (experts != nullptr && !experts->stays_in_stream()) options.experts = &none;
     const EmptyStep largest(options.max_rows, std::min(longest_sequence(), options.max_rows),
                             std::min(options.max_logits_rows, options.max_rows),
                             options.pool->page_size(), Phase::kPrefill);
     RETURN_IF_ERROR(layout.build(largest.input()));
-    return forward(largest.input(), nullptr);
+    const Status status = forward(largest.input(), nullptr);
+    options.experts = experts;
+    return status;
 }
 
 Status AttentionRank::Impl::make_graphs() {
     const TimePoint begin = Clock::now();
     RETURN_IF_ERROR(warm_up());
+    CHECK(options.graph_rows.empty() || options.experts == nullptr || options.experts->stays_in_stream(),
+          "a graph cannot wait for experts elsewhere");
     CHECK(options.graph_rows.empty() || options.graph_rows.back() <= StepNumbers::kFewRows,
           "a graph of {} rows", options.graph_rows.back());
     const auto decode_step = [this](int64_t num_rows) {

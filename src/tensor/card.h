@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "tensor/device.h"
@@ -37,6 +39,47 @@ void copy(Queue queue, void* to, const void* from, size_t num_bytes);
 void zero(Queue queue, void* memory, size_t num_bytes);
 // The same without a queue, complete when it returns.
 void copy_now(void* to, const void* from, size_t num_bytes);
+
+// Memory that allocate() gave, for other processes of this machine on the same card or on one that
+// reaches it: opaque bytes.
+std::string share(void* memory);
+
+// Another process's memory by what its share() gave, until the destructor; the owner keeps it as long.
+// Move-only.
+class Imported {
+  public:
+    Imported() = default;
+    explicit Imported(const std::string& shared);  // nullptr where the card cannot reach it
+    ~Imported();
+    Imported(Imported&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+    Imported& operator=(Imported&& other) noexcept {
+        std::swap(memory_, other.memory_);
+        return *this;
+    }
+    void* memory() const { return memory_; }
+
+  private:
+    void* memory_ = nullptr;
+};
+
+// A queue for copies that go on beside the ranks' work, made when it is first used. Any thread.
+class CopyQueue {
+  public:
+    ~CopyQueue() {
+        if (queue_ != nullptr) release_queue(queue_);
+    }
+    CopyQueue() = default;
+    CopyQueue(const CopyQueue&) = delete;
+    CopyQueue& operator=(const CopyQueue&) = delete;
+    Queue get() {
+        std::call_once(made_, [this] { queue_ = make_queue(); });
+        return queue_;
+    }
+
+  private:
+    std::once_flag made_;
+    Queue queue_ = nullptr;
+};
 
 // Work that was put on a queue once, to be put on one again as a whole: a CUDA graph. Between begin
 // and end the calling thread's work goes into the graph instead of being done; its pointers and

@@ -19,6 +19,7 @@ struct Pool {
     int page_size = 0;       // tokens
     size_t token_bytes = 0;  // of one layer
     std::string key = {};    // of the region, for peers' attach()
+    Device device = Device::kCpu;
 
     size_t block_bytes() const { return page_size * token_bytes; }
     size_t layer_bytes() const { return num_blocks * block_bytes(); }

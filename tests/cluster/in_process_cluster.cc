@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "app/card_support.h"
 #include "base/clock.h"
 #include "config/environment.h"
 #include "tokenizer/tokenizer.h"
@@ -50,12 +51,19 @@ Cluster::Cluster(const ClusterSpec& spec) : limit_s_(spec.limit_s) {
         line.overrides.emplace_back("enable-ae-separation", "true");
     }
     line.overrides.emplace_back("model-path", spec.model.empty() ? AERIE_SOURCE_DIR "/models/demo" : spec.model);
-    line.device = DeviceChoice::kCpu;
+    const bool on_card = spec.device == Device::kCuda;
+    line.device = on_card ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+    line.share_cards = on_card;
+    line.in_process = true;
     Machine machine;
     machine.memory_free = int64_t{8} << 30;
+    machine.num_gpus = on_card ? 1 : 0;
+    machine.gpu_memory = machine.memory_free;
     loaded_ = load_config(line, machine);
     for (const auto& error : loaded_.diagnostics.errors) ADD_FAILURE() << error;
     CHECK(loaded_.diagnostics.ok(), "the configuration has errors");
+    const Status runs = check_card_support(loaded_);
+    CHECK(runs.ok(), "{}", runs.message());
 
     pool_ = std::make_unique<ThreadPool>(ThreadPoolOptions{.num_workers = 1});
     network_ = comm::make_local_network();

@@ -21,6 +21,8 @@ struct ClusterSpec {
     std::vector<std::pair<std::string, std::string>> overrides = {};
     std::string model = {};  // folder; empty: the demo model's
     double limit_s = 300;   // that is waited for a request
+    // On a card, which all hosts share: each gets 8 GiB of it.
+    Device device = Device::kCpu;
 };
 
 // config.toml of three nodes with a card each: P, D and E.

@@ -225,13 +225,15 @@ class LocalFabric final : public Fabric {
     Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override {
         auto id = host_->regions.add(base, bytes);
         if (!id) return id.error();
-        return OwnRegion{*id, base, pack_key(kKeyOfLocal, {node(), epoch(), *id, bytes, ""})};
+        return OwnRegion{*id, base, key_of(*id, bytes, Device::kCpu)};
     }
 
-    Result<OwnRegion> allocate_memory(size_t bytes) override {
-        Buffer memory(bytes);
+    Result<OwnRegion> allocate_memory(size_t bytes, Device device) override {
+        Buffer memory(bytes, device);
         auto own = register_memory(memory.as<std::byte>(), bytes);
-        if (own) host_->regions.keep(own->id, std::move(memory));
+        if (!own) return own;
+        own->key = key_of(own->id, bytes, device);
+        host_->regions.keep(own->id, std::move(memory));
         return own;
     }
 
@@ -244,7 +246,11 @@ class LocalFabric final : public Fabric {
     Result<RemoteRegion> attach(const std::string& key) override {
         auto content = unpack_key(kKeyOfLocal, key);
         if (!content) return content.error();
-        RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
+        RemoteRegion region{.node = content->node,
+                            .epoch = content->epoch,
+                            .id = content->id,
+                            .bytes = content->bytes,
+                            .device = content->device};
         const Link* link = link_to(region.node);
         if (link == nullptr || link->to->epoch != region.epoch)
             return not_attached(region, link == nullptr ? 0 : link->to->epoch);
@@ -261,7 +267,7 @@ class LocalFabric final : public Fabric {
         RETURN_IF_ERROR(check_pieces(region, pieces));
         link->calls.fetch_add(1);
         const bool up = link->up.load();
-        const bool copied = up && copy_in_process(link->to->regions, access, region, pieces);
+        const bool copied = up && copy_in_process(link->to->regions, access, region, pieces, queue_);
         link->calls.fetch_sub(1);
         if (!up) return not_attached(region, 0);
         done(copied ? Status() : region_revoked(region));
@@ -272,6 +278,9 @@ class LocalFabric final : public Fabric {
     Link* link_to(int node) const {
         return node >= 0 && node < kMaxNodes ? host_->links[node].load() : nullptr;
     }
+    std::string key_of(uint32_t region, size_t bytes, Device device) const {
+        return pack_key(kKeyOfLocal, {node(), epoch(), region, bytes, device});
+    }
     Error not_connected(Destination to) const {
         return error("node-{} is not connected to node-{} (message for port {})", host_->node,
                      to.node, to.port);
@@ -279,6 +288,7 @@ class LocalFabric final : public Fabric {
 
     const std::shared_ptr<LocalNetwork> network_;
     LocalHost* const host_;
+    card::CopyQueue queue_;
 };
 
 }  // namespace

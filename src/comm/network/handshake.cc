@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,7 +19,7 @@ namespace aerie::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x61657269;  // "aeri"; in another byte order it is another number
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr uint32_t kMaxPairAddressBytes = 64 << 10;
 
 struct Frame {
@@ -30,6 +31,7 @@ struct Frame {
     uint32_t from_epoch;
     int32_t to_node;
     uint32_t to_epoch;
+    int32_t process;         // of the sender
     uint32_t address_bytes;  // follow
 };
 
@@ -108,10 +110,12 @@ bool bind_to(int fd, sockaddr* address, socklen_t length, int first_port, int la
 
 Connection::Connection(int fd) : fd_(fd) { set_options(fd); }
 Connection::Connection(Connection&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), same_machine_(other.same_machine_),
+    : fd_(std::exchange(other.fd_, -1)), process_fd_(std::exchange(other.process_fd_, -1)),
+      same_machine_(other.same_machine_),
       out_(std::move(other.out_)), in_(std::move(other.in_)) {}
 Connection& Connection::operator=(Connection&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(process_fd_, other.process_fd_);
     std::swap(same_machine_, other.same_machine_);
     std::swap(out_, other.out_);
     std::swap(in_, other.in_);
@@ -119,6 +123,7 @@ Connection& Connection::operator=(Connection&& other) noexcept {
 }
 Connection::~Connection() {
     if (fd_ >= 0) ::close(fd_);
+    if (process_fd_ >= 0) ::close(process_fd_);
 }
 
 Result<Connection> Connection::connect_to(const std::string& address) {
@@ -144,6 +149,7 @@ void Connection::say(const Greeting& greeting) {
                       greeting.from_epoch,
                       greeting.to_node,
                       greeting.to_epoch,
+                      getpid(),
                       static_cast<uint32_t>(greeting.pair_address.size())};
     out_.append(reinterpret_cast<const char*>(&frame), sizeof(frame));
     out_.append(greeting.pair_address);
@@ -197,6 +203,8 @@ Result<std::optional<Greeting>> Connection::hear() {
         return not_yet;
     }
     same_machine_ = frame.machine == this_machine();
+    if (same_machine_ && process_fd_ < 0)
+        process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, frame.process, 0));
     return std::optional<Greeting>({static_cast<Answer>(frame.answer), frame.from_node,
                                     frame.from_epoch, frame.to_node, frame.to_epoch,
                                     in_.substr(sizeof(frame), frame.address_bytes)});
@@ -206,6 +214,13 @@ bool Connection::ended() const {
     char byte;
     const ssize_t count = recv(fd_, &byte, 1, MSG_PEEK);
     return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+// One that cannot be looked at, of another namespace of processes, counts as ended.
+bool Connection::process_ended(int limit_ms) const {
+    if (process_fd_ < 0) return true;
+    pollfd event{.fd = process_fd_, .events = POLLIN, .revents = 0};
+    return poll(&event, 1, limit_ms) == 1;
 }
 
 void Connection::end_own_side() { shutdown(fd_, SHUT_WR); }

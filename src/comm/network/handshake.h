@@ -58,9 +58,12 @@ class Connection {
     // Once heard: whether the peer's process runs under the same kernel, so that it may have memory
     // of this one mapped.
     bool same_machine() const { return same_machine_; }
+    // Once heard, of a peer of this machine: whether its process has ended, or does within limit_ms.
+    bool process_ended(int limit_ms) const;
 
   private:
     int fd_ = -1;
+    int process_fd_ = -1;  // of the peer's process
     bool same_machine_ = true;
     std::string out_;
     std::string in_;

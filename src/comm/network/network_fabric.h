@@ -59,7 +59,12 @@ struct Slot {
     std::atomic<uint32_t> epoch{0};         // of the pair; 0: not connected
     std::atomic<uint64_t> number{0};        // of the connection; 0: not connected
     std::atomic<bool> look{false};          // the fabric's thread shall progress it
-    std::map<uint32_t, std::byte*> mapped;  // guarded by mutex: by region, what Pair::map() gave
+    // By region, what Pair::map() gave, or a card's memory; guarded by mutex.
+    struct Mapped {
+        std::byte* base = nullptr;
+        card::Imported card;
+    };
+    std::map<uint32_t, Mapped> mapped;
 
     // The fabric's thread only.
     uint32_t fenced = 0;  // lives up to this one never come back
@@ -96,7 +101,7 @@ class NetworkFabric final : public PairedFabric {
     uint64_t peer_connection(int node) const override;
     void on_peer_change(std::function<void(int, uint32_t)> listener) override;
     Result<OwnRegion> register_memory(std::byte* base, size_t bytes) override;
-    Result<OwnRegion> allocate_memory(size_t bytes) override;
+    Result<OwnRegion> allocate_memory(size_t bytes, Device device) override;
     void revoke(uint32_t region_id) override;
     Result<RemoteRegion> attach(const std::string& key) override;
     Status transfer(Access access, const RemoteRegion& region, std::span<const Piece> pieces,
@@ -105,6 +110,8 @@ class NetworkFabric final : public PairedFabric {
   private:
     static bool is_node(int node) { return node >= 0 && node < kMaxNodes; }
 
+    Result<OwnRegion> allocate_on_card(size_t bytes);
+    Status map_region(Slot& slot, const KeyContent& content, RemoteRegion& region);
     // number: of the connection that it shall go over; 0: any.
     Status send_to_peer(uint64_t number, Destination to, const Message& message);
     Status command(Command command);
@@ -129,6 +136,7 @@ class NetworkFabric final : public PairedFabric {
     void establish(int node, std::unique_ptr<Pair> pair, Connection connection);
     bool leave(int node);
     void lose(int node);
+    void await_exits(std::span<const int> nodes);
     static void end_pair(std::unique_ptr<Pair> pair);
     void release(int port);
     void service(int node);
@@ -161,7 +169,11 @@ class NetworkFabric final : public PairedFabric {
         size_t bytes;
     };
     std::map<uint32_t, Mappable> mappable_;  // by region: memory of the network's
+    // Of the card: kept to the end, since peers that leave late have it still open.
+    std::vector<Buffer> on_card_;
     std::atomic<bool> ever_mappable_{false};
+    std::atomic<bool> ever_on_card_{false};  // memory of a card was allocated
+    card::CopyQueue queue_;
 
     // The fabric's thread only.
     std::map<uint32_t, Visitor> visitors_;

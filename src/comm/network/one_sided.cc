@@ -21,6 +21,14 @@ std::atomic<uint32_t>& revoked_word(std::byte* base, size_t bytes) {
     return *reinterpret_cast<std::atomic<uint32_t>*>(base + word_offset(bytes));
 }
 
+Status copy_card(const Pair& pair, Access access, const RemoteRegion& region, std::byte* base,
+                 std::span<const Piece> pieces, card::Queue queue) {
+    for (const Piece& piece : pieces)
+        if (piece.bytes > 0) copy_on_card(queue, access, base + piece.offset, piece);
+    card::synchronize(queue);
+    return pair.lost ? Status(not_attached(region, 0)) : Status();
+}
+
 void copy(Access access, std::byte* remote, std::byte* local, size_t bytes) {
     if (access == Access::kPut)
         std::memcpy(remote, local, bytes);
@@ -48,11 +56,24 @@ Status copy_mapped(const Pair& pair, Access access, const RemoteRegion& region, 
 Result<OwnRegion> NetworkFabric::register_memory(std::byte* base, size_t bytes) {
     auto id = regions_.add(base, bytes);
     if (!id) return id.error();
-    return OwnRegion{*id, base, pack_key(kKeyOfNetwork, {node(), epoch(), *id, bytes, ""})};
+    return OwnRegion{*id, base, pack_key(kKeyOfNetwork, {node(), epoch(), *id, bytes})};
 }
 
-Result<OwnRegion> NetworkFabric::allocate_memory(size_t bytes) {
+Result<OwnRegion> NetworkFabric::allocate_on_card(size_t bytes) {
+    Buffer memory(bytes, Device::kCuda);
+    auto own = register_memory(memory.as<std::byte>(), bytes);
+    if (!own) return own;
+    own->key = pack_key(kKeyOfNetwork, {node(), epoch(), own->id, bytes, Device::kCuda,
+                                        card::share(memory.data())});
+    ever_on_card_ = true;
+    std::lock_guard lock(memory_mutex_);
+    on_card_.push_back(std::move(memory));
+    return own;
+}
+
+Result<OwnRegion> NetworkFabric::allocate_memory(size_t bytes, Device device) {
     if (bytes == 0) return error("a region of 0 bytes, expected memory");
+    if (device == Device::kCuda) return allocate_on_card(bytes);
     auto memory = network_->allocate(word_offset(bytes) + kPageBytes);
     if (!memory)  // a limit of the machine's; all works without
         log_warning("peers of this machine go by messages: {}", memory.message());
@@ -64,7 +85,8 @@ Result<OwnRegion> NetworkFabric::allocate_memory(size_t bytes) {
     }
     auto own = register_memory(memory->base, bytes);
     if (!own) return own;
-    own->key = pack_key(kKeyOfNetwork, {node(), epoch(), own->id, bytes, memory->extra});
+    own->key = pack_key(kKeyOfNetwork, {node(), epoch(), own->id, bytes, Device::kCpu,
+                                        memory->extra});
     std::lock_guard lock(memory_mutex_);
     mappable_[own->id] = {memory->base, bytes};
     ever_mappable_ = true;
@@ -88,7 +110,11 @@ void NetworkFabric::revoke(uint32_t region_id) {
 Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
     auto content = unpack_key(kKeyOfNetwork, key);
     if (!content) return content.error();
-    RemoteRegion region{content->node, content->epoch, content->id, content->bytes};
+    RemoteRegion region{.node = content->node,
+                        .epoch = content->epoch,
+                        .id = content->id,
+                        .bytes = content->bytes,
+                        .device = content->device};
     if (region.node == node()) {
         if (region.epoch != epoch()) return not_attached(region, epoch());
         region.connection = peer_connection(node());
@@ -98,17 +124,30 @@ Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
     Slot& slot = slots_[region.node];
     std::lock_guard lock(slot.mutex);
     if (slot.pair == nullptr || slot.epoch != region.epoch) return not_attached(region, slot.epoch);
-    if (!content->extra.empty()) {
-        const auto [place, fresh] = slot.mapped.try_emplace(region.id, nullptr);
-        if (fresh) {
-            place->second = slot.pair->map(*content);
-            log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
-                      place->second != nullptr ? "mapped" : "by messages");
-        }
-        region.mapped = place->second != nullptr;
-    }
+    if (!content->extra.empty()) RETURN_IF_ERROR(map_region(slot, *content, region));
     region.connection = slot.number;
     return region;
+}
+
+// With the slot's lock held.
+Status NetworkFabric::map_region(Slot& slot, const KeyContent& content, RemoteRegion& region) {
+    const auto [place, fresh] = slot.mapped.try_emplace(region.id);
+    Slot::Mapped& mapped = place->second;
+    if (fresh && region.device == Device::kCuda) {
+        if (card::count() > 0) mapped.card = card::Imported(content.extra);
+        mapped.base = static_cast<std::byte*>(mapped.card.memory());
+    } else if (fresh) {
+        mapped.base = slot.pair->map(content);
+    }
+    region.mapped = mapped.base != nullptr;
+    if (fresh)
+        log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
+                  region.mapped ? "mapped" : "by messages");
+    if (!region.mapped && region.device == Device::kCuda)
+        return error("region {} of node-{} is memory of a card that this host's card does not reach; "
+                     "expected hosts of one machine that share a card",
+                     region.id, region.node);
+    return {};
 }
 
 Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
@@ -118,7 +157,7 @@ Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
         return not_attached(region, peer_epoch(region.node));
     RETURN_IF_ERROR(check_pieces(region, pieces));
     if (region.node == node()) {
-        const bool copied = copy_in_process(regions_, access, region, pieces);
+        const bool copied = copy_in_process(regions_, access, region, pieces, queue_);
         done(copied ? Status() : region_revoked(region));
         return {};
     }
@@ -130,14 +169,16 @@ Status NetworkFabric::transfer(Access access, const RemoteRegion& region,
         if (slot.pair == nullptr || slot.number != region.connection)
             return not_attached(region, slot.epoch);
         const auto found = slot.mapped.find(region.id);
-        if (found != slot.mapped.end() && found->second != nullptr) {
-            base = found->second;
+        if (found != slot.mapped.end() && found->second.base != nullptr) {
+            base = found->second.base;
             pair = slot.pair.get();
             pair->accesses.fetch_add(1);  // it stays until this is counted down
         }
     }
     if (pair == nullptr) return remote_.start(access, region, pieces, std::move(done));
-    Status copied = copy_mapped(*pair, access, region, base, pieces);
+    Status copied = region.device == Device::kCuda
+                        ? copy_card(*pair, access, region, base, pieces, queue_.get())
+                        : copy_mapped(*pair, access, region, base, pieces);
     pair->accesses.fetch_sub(1);
     done(std::move(copied));
     return {};

@@ -182,17 +182,19 @@ void NetworkFabric::establish(int node, std::unique_ptr<Pair> pair, Connection c
 // process writes into its memory any more. false: there is no pair.
 bool NetworkFabric::leave(int node) {
     Slot& slot = slots_[node];
+    std::map<uint32_t, Slot::Mapped> mapped;  // until nobody copies to or from it
     std::unique_ptr<Pair> pair;
     {
         std::lock_guard lock(slot.mutex);
         pair = std::move(slot.pair);
         slot.epoch = 0;
         slot.number = 0;
-        slot.mapped.clear();
+        mapped.swap(slot.mapped);
     }
     if (pair == nullptr) return false;
     unwatch(pair->event_fd());
     end_pair(std::move(pair));
+    mapped.clear();
     slot.connection.end_own_side();
     return true;
 }
@@ -203,7 +205,7 @@ void NetworkFabric::lose(int node) {
     if (!leave(node)) return;
     std::vector<int> left{node};
     const Connection& connection = slots_[node].connection;
-    if (ever_mappable_ && connection.same_machine()) {
+    if ((ever_mappable_ || ever_on_card_) && connection.same_machine()) {
         const TimePoint deadline = after(kProofLimitS);
         bool ended = connection.ended();
         while (!ended && Clock::now() < deadline) {
@@ -217,10 +219,21 @@ void NetworkFabric::lose(int node) {
                 "write into memory that was allocated here",
                 node, lost_epoch, kProofLimitS);
     }
+    if (ever_on_card_) await_exits(left);
     for (const int one : left) {
         slots_[one].connection = Connection();
         std::erase(connected_, one);
         tell(one, 0);
+    }
+}
+// A card goes on with the copies of a process that has died until the kernel has taken it away, which is
+// before the process has ended. One that has only ended the connection has waited for its copies.
+void NetworkFabric::await_exits(std::span<const int> nodes) {
+    const TimePoint deadline = after(kProofLimitS);
+    for (const int node : nodes) {
+        const Connection& connection = slots_[node].connection;
+        while (connection.same_machine() && !connection.process_ended(kProofSliceMs) &&
+               Clock::now() < deadline) {}
     }
 }
 void NetworkFabric::end_pair(std::unique_ptr<Pair> pair) {

@@ -1,6 +1,7 @@
 #include "tensor/card.h"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "tensor/cuda/check.h"
 
@@ -82,6 +83,25 @@ void copy_now(void* to, const void* from, size_t num_bytes) {
     CUDA_CHECK(cudaMemcpy(to, from, num_bytes, cudaMemcpyDefault));
     CUDA_CHECK(
         cudaStreamSynchronize(cudaStreamLegacy));  // from pageable memory it may be under way
+}
+
+std::string share(void* memory) {
+    cudaIpcMemHandle_t handle{};
+    CUDA_CHECK(cudaIpcGetMemHandle(&handle, memory));
+    return std::string(reinterpret_cast<const char*>(&handle), sizeof(handle));
+}
+
+Imported::Imported(const std::string& shared) {
+    cudaIpcMemHandle_t handle{};
+    if (shared.size() != sizeof(handle)) return;
+    std::memcpy(&handle, shared.data(), sizeof(handle));
+    if (cudaIpcOpenMemHandle(&memory_, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess) return;
+    (void)cudaGetLastError();  // told by memory(): no failure of the card
+    memory_ = nullptr;
+}
+
+Imported::~Imported() {
+    if (memory_ != nullptr) CUDA_CHECK(cudaIpcCloseMemHandle(memory_));
 }
 
 Graph::~Graph() {

@@ -105,7 +105,9 @@ class HeldFabric final : public comm::Fabric {
     Result<comm::OwnRegion> register_memory(std::byte* base, size_t bytes) override {
         return below_->register_memory(base, bytes);
     }
-    Result<comm::OwnRegion> allocate_memory(size_t bytes) override { return below_->allocate_memory(bytes); }
+    Result<comm::OwnRegion> allocate_memory(size_t bytes, Device device) override {
+        return below_->allocate_memory(bytes, device);
+    }
     void revoke(uint32_t region_id) override { below_->revoke(region_id); }
     Result<comm::RemoteRegion> attach(const std::string& key) override { return below_->attach(key); }
     Status transfer(comm::Access access, const comm::RemoteRegion& region, std::span<const comm::Piece> pieces,

@@ -1,0 +1,163 @@
+// Hosts that share a card: what they make of a request together has the bits that one host gives it,
+// however KV gets from one to the other. Skipped where there is no card.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/fault.h"
+#include "golden.h"
+#include "in_process_cluster.h"
+#include "tensor/card.h"
+
+namespace aerie::cluster_tests {
+namespace {
+
+// 16 short prompts, 4 long ones (437 to 4,054 tokens), 8 sampled, of which some are told logprobs.
+std::vector<Request> all_requests() {
+    std::vector<Request> requests;
+    for (const char* file : {"golden_greedy.json", "golden_long.json"}) {
+        for (const auto& golden : read_goldens(file))
+            requests.push_back(greedy(golden.prompt, static_cast<int>(golden.output.size()), true));
+    }
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        Request request = requests[seed];
+        request.sampling.temperature = 0.9;
+        request.sampling.top_p = 0.95;
+        request.sampling.seed = 1000 + seed;
+        request.sampling.max_new_tokens = 48;
+        request.sampling.ignore_eos = true;
+        request.sampling.num_top_logprobs = seed % 2 == 0 ? 2 : 0;
+        requests.push_back(std::move(request));
+    }
+    return requests;
+}
+
+// P, and D with the experts.
+std::string two_nodes(const std::string& kv_transfer) {
+    return fmt::format(R"([cluster]
+nodes = 2
+gpus_per_node = 1
+[ae_separation]
+enabled = true
+prefill_nodes = ["node-0"]
+decode_nodes = ["node-1"]
+kv_transfer = "{}"
+[model]
+path = "models/demo"
+)",
+                       kv_transfer);
+}
+
+// Attention on one node, experts on the other.
+constexpr const char* kUnified = R"([cluster]
+nodes = 2
+gpus_per_node = 1
+[ae_separation]
+enabled = true
+prefill_nodes = ["node-0"]
+decode_attention_nodes = ["node-0"]
+decode_nodes = ["node-1"]
+[model]
+path = "models/demo"
+)";
+
+ClusterSpec spec_of(const std::string& toml, int chunk = 8192) {
+    ClusterSpec spec;
+    spec.toml = toml.empty() ? "[ae_separation]\nenabled = false\n" : toml;
+    spec.settings = fmt::format(R"({{"chunked_prefill_size": {}, "disable_radix_cache": true,
+        "enable_deterministic_inference": true, "max_total_tokens": 32768,
+        "context_length": 8192, "max_running_requests": 16}})",
+                                chunk);
+    spec.device = Device::kCuda;
+    return spec;
+}
+
+class CardCluster : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (card::count() == 0) GTEST_SKIP() << "no card";
+    }
+};
+
+std::vector<Outcome> outcomes_of(const ClusterSpec& spec, const std::vector<Request>& requests) {
+    Cluster cluster(spec);
+    auto outcomes = cluster.run(requests);
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+        EXPECT_NE(outcomes[i].finish, FinishReason::kAbort) << i << ": " << outcomes[i].error;
+        EXPECT_EQ(outcomes[i].hashes.size(), outcomes[i].tokens.size()) << i;
+    }
+    cluster.expect_idle();
+    return outcomes;
+}
+
+std::vector<size_t> differing(const std::vector<Outcome>& a, const std::vector<Outcome>& b) {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < a.size(); ++i)
+        if (!(a[i] == b[i])) found.push_back(i);
+    return found;
+}
+
+TEST_F(CardCluster, HostsThatShareACardGiveTheBitsOfOne) {
+    const auto requests = all_requests();
+    const auto reference = outcomes_of(spec_of(""), requests);
+    const std::pair<const char*, ClusterSpec> ways[] = {
+        {"P, D with E; pushed", spec_of(two_nodes("active"))},
+        {"P, D with E; pushed in chunks", spec_of(two_nodes("active"), 256)},
+        {"P, D with E; pulled", spec_of(two_nodes("passive"))},
+        {"P, D, E", spec_of(three_nodes())},
+        {"A, E", spec_of(kUnified)},
+    };
+    for (const auto& [name, spec] : ways)
+        EXPECT_THAT(differing(reference, outcomes_of(spec, requests)), testing::IsEmpty()) << name;
+}
+
+TEST_F(CardCluster, EveryPlantedFaultIsSeen) {
+    auto requests = all_requests();
+    requests.resize(20);
+    const ClusterSpec spec = spec_of(two_nodes("active"));
+    const auto reference = outcomes_of(spec, requests);
+    for (const Fault fault : {Fault::kExpertDropped, Fault::kKvBlockZeroed, Fault::kCombineLost}) {
+        planted_fault = static_cast<int>(fault);
+        const auto faulty = outcomes_of(spec, requests);
+        planted_fault = 0;
+        EXPECT_THAT(differing(reference, faulty), testing::Not(testing::IsEmpty()))
+            << "fault " << static_cast<int>(fault);
+    }
+}
+
+// A pool for a fraction of what is asked for at once; every third request is cancelled at a moment of
+// its own. The others' answers stay as they are alone, and nothing is left in use.
+TEST_F(CardCluster, CancelsAndAFullPoolLeaveNothingBehind) {
+    std::vector<Request> requests;
+    const auto goldens = read_goldens("golden_greedy.json");
+    for (uint64_t i = 0; i < 100; ++i) {
+        Request request = greedy(goldens[i % goldens.size()].prompt, 16 + static_cast<int>(i * 37 % 300), true);
+        request.sampling.ignore_eos = true;
+        request.sampling.temperature = 0.8;
+        request.sampling.seed = i;
+        requests.push_back(std::move(request));
+    }
+    ClusterSpec spec = spec_of(two_nodes("active_passive"));
+    spec.settings = R"({"chunked_prefill_size": 64, "disable_radix_cache": true, "page_size": 16,
+        "enable_deterministic_inference": true, "max_total_tokens": 2048,
+        "context_length": 1024, "max_running_requests": 16})";
+    std::vector<Outcome> alone;
+    {
+        Cluster cluster(spec);
+        for (size_t i = 0; i < requests.size(); i += 10) alone.push_back(cluster.run_alone({requests[i]})[0]);
+    }
+    Cluster cluster(spec);
+    std::vector<RequestId> ids;
+    for (size_t i = 0; i < requests.size(); ++i) {
+        ids.push_back(cluster.start(requests[i]));
+        if (i % 3 == 1 && i > 8) cluster.abort(ids[i - 7]);
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+        const Outcome outcome = cluster.wait(ids[i]);
+        if (i % 10 != 0 || outcome.finish == FinishReason::kAbort) continue;
+        EXPECT_TRUE(outcome == alone[i / 10]) << i;
+    }
+    cluster.expect_idle();
+}
+
+}  // namespace
+}  // namespace aerie::cluster_tests
