@@ -18,7 +18,10 @@ CardExperts::CardExperts(const CardExpertsOptions& options) : options_(options) 
     weights_ = PinnedBuffer(weights_on_card_.num_bytes());
     stream_.set_quantises_rows(options.quantises_rows);
     std::memset(rows_.as<void>(), 0, rows_.size());
-    std::memset(ids_.as<void>(), 0, ids_.size());
+    for (int64_t i = 0; i < rows * topk; ++i) {  // each expert once a row
+        const auto expert = static_cast<int32_t>(i % topk);
+        ids_.as<int32_t>()[i] = expert < options.num_experts ? expert : -1;
+    }
     std::memset(weights_.as<void>(), 0, weights_.size());
     run(rows, *options.largest);
     stream_.freeze_card_scratch();
