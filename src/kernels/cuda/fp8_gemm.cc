@@ -1,12 +1,12 @@
 #include "kernels/cuda/fp8_gemm.h"
 
-#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <mutex>
 
 #include "kernels/cuda/fp8_tile.h"
+#include "kernels/cuda/tensor_map.h"
 #include "tensor/cuda/check.h"
 
 namespace aerie::kernels::cuda {
@@ -18,49 +18,6 @@ constexpr int64_t kPadRows = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
-// The driver's encoder, found at run time so that nothing links with the driver. It computes on the
-// host, in about as long as a look into a table of earlier results would take.
-decltype(&cuTensorMapEncodeTiled) encoder() {
-    static const auto found = [] {
-        void* function = nullptr;
-        cudaDriverEntryPointQueryResult result{};
-        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                    cudaEnableDefault, &result));
-        CHECK(result == cudaDriverEntryPointSuccess && function != nullptr,
-              "the driver has no cuTensorMapEncodeTiled");
-        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-    }();
-    return found;
-}
-
-struct Matrix {
-    const void* data;
-    CUtensorMapDataType type;
-    int64_t element_bytes, rows, cols, row_stride;
-};
-
-// Loads and stores of box_rows × box_cols of m; swizzle in bytes, 0 for none.
-CUtensorMap describe(const Matrix& m, int box_rows, int box_cols, int swizzle) {
-    CUtensorMap map;
-    const cuuint64_t sizes[] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
-    const cuuint64_t strides[] = {static_cast<cuuint64_t>(m.row_stride * m.element_bytes)};
-    const cuuint32_t box[] = {
-        static_cast<cuuint32_t>(swizzle == 0 ? box_cols : swizzle / m.element_bytes),
-        static_cast<cuuint32_t>(box_rows)};
-    const cuuint32_t steps[] = {1, 1};
-    const CUtensorMapSwizzle mode = swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-                                    : swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                    : swizzle == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
-                                                    : CU_TENSOR_MAP_SWIZZLE_NONE;
-    const CUresult result =
-        encoder()(&map, m.type, 2, const_cast<void*>(m.data), sizes, strides, box, steps,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, mode, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    CHECK(result == CUDA_SUCCESS, "[{}, {}] at {}, rows {} apart: CUDA's error {}", m.rows, m.cols,
-          m.data, m.row_stride, static_cast<int>(result));
-    return map;
-}
 
 // Once for each kernel, not for each launch.
 void allow_shared_memory() {
@@ -84,16 +41,16 @@ void launch(Stream& stream, const Fp8Tile& tile, const Fp8Rows& x, const LinearW
           name_of(y.dtype));
     allow_shared_memory();
     const CUtensorMap rows =
-        describe({x.values, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, x.scale_stride, x.cols, x.cols},
-                 tile.block_m, 128, 128);
-    const CUtensorMap weights = describe(
+        tensor_map({x.values, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, x.scale_stride, x.cols, x.cols},
+                   tile.block_m, 128, 128);
+    const CUtensorMap weights = tensor_map(
         {w.data(), CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, w.n(), w.k(), w.k()}, tile.block_n, 128, 128);
     const CUtensorMap result =
-        describe({y.data, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, y.rows, y.cols, y.row_stride},
-                 tile.block_m, tile.block_n, fp8_swizzle(tile.block_n));
-    const CUtensorMap scales = describe({x.scales, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, x.cols / 128,
-                                         x.scale_stride, x.scale_stride},
-                                        1, tile.block_m, 0);
+        tensor_map({y.data, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, y.rows, y.cols, y.row_stride},
+                   tile.block_m, tile.block_n, fp8_swizzle(tile.block_n));
+    const CUtensorMap scales = tensor_map({x.scales, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4,
+                                           x.cols / 128, x.scale_stride, x.scale_stride},
+                                          1, tile.block_m, 0);
     const float* weight_scales = w.scales();
     auto m = static_cast<uint32_t>(x.rows), num = static_cast<uint32_t>(n),
          k = static_cast<uint32_t>(w.k());
