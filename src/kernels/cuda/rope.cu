@@ -10,53 +10,40 @@ struct Heads {
     int64_t x_stride, x_offset, y_stride, y_offset;
 };
 
-// Two neighbouring values, at once where kTogether: then they lie at a multiple of their size.
-template <bool kTogether>
-__device__ float2 load_pair(const RowsIn& x, int64_t row, int64_t col) {
-    if constexpr (kTogether) {
-        const std::byte* at = x.data + row * x.stride + col * (x.bf16 ? 2 : 4);
-        if (x.bf16) return floats_of(*reinterpret_cast<const uint32_t*>(at));
-        return *reinterpret_cast<const float2*>(at);
-    }
-    float a[1], b[1];
-    load_group(x, row, col, a);
-    load_group(x, row, col + 1, b);
-    return {a[0], b[0]};
-}
-template <bool kTogether>
-__device__ void store_pair(const RowsOut& y, int64_t row, int64_t col, float2 v) {
-    if constexpr (kTogether) {
-        std::byte* at = y.data + row * y.stride + col * (y.bf16 ? 2 : 4);
-        if (y.bf16)
-            *reinterpret_cast<uint32_t*>(at) = bf16_pair(v.x, v.y);
-        else
-            *reinterpret_cast<float2*>(at) = v;
-        return;
-    }
-    const float a[1] = {v.x}, b[1] = {v.y};
-    store_group(y, row, col, a);
-    store_group(y, row, col + 1, b);
-}
-
-// One thread a pair. Products and sums are rounded one by one, as on the CPU.
-template <bool kTogether>
-__global__ void rope_kernel(RowsIn x, RowsOut y, const float2* table, const int32_t* positions,
+// One thread for kPairs pairs of a head, next to each other. Products and sums are rounded one by
+// one, as on the CPU.
+template <int kPairs>
+__global__ void rope_kernel(RowsIn x, RowsOut y, const float* table, const int32_t* positions,
                             Heads heads) {
-    const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+    constexpr int kWidth = kPairs == 1 ? 1 : 2 * kPairs;  // what is read and written at once
+    const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kPairs;
     if (i >= heads.count * heads.pairs) return;
     const int head = i / heads.pairs, pair = i % heads.pairs;
     const int64_t row = blockIdx.x;
-    const float2 turn = table[int64_t{positions[row]} * heads.pairs + pair];
-    const float2 v =
-        load_pair<kTogether>(x, row, head * heads.x_stride + heads.x_offset + 2 * pair);
-    store_pair<kTogether>(y, row, head * heads.y_stride + heads.y_offset + 2 * pair,
-                          {__fsub_rn(__fmul_rn(v.x, turn.x), __fmul_rn(v.y, turn.y)),
-                           __fadd_rn(__fmul_rn(v.y, turn.x), __fmul_rn(v.x, turn.y))});
+    const float* turns = table + (int64_t{positions[row]} * heads.pairs + pair) * 2;
+    const int64_t from = head * heads.x_stride + heads.x_offset + 2 * pair;
+    const int64_t to = head * heads.y_stride + heads.y_offset + 2 * pair;
+    float v[2 * kPairs];
+    const auto group = [&](int at) -> float(&)[kWidth] {
+        return *reinterpret_cast<float(*)[kWidth]>(v + at);
+    };
+#pragma unroll
+    for (int at = 0; at < 2 * kPairs; at += kWidth) load_group(x, row, from + at, group(at));
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+        const float2 turn = reinterpret_cast<const float2*>(turns)[p];
+        const float a = v[2 * p], b = v[2 * p + 1];
+        v[2 * p] = __fsub_rn(__fmul_rn(a, turn.x), __fmul_rn(b, turn.y));
+        v[2 * p + 1] = __fadd_rn(__fmul_rn(b, turn.x), __fmul_rn(a, turn.y));
+    }
+#pragma unroll
+    for (int at = 0; at < 2 * kPairs; at += kWidth) store_group(y, row, to + at, group(at));
 }
 
-bool even(ConstView x, int64_t head_stride, int64_t offset) {
-    return reinterpret_cast<uintptr_t>(x.data) % (2 * size_of(x.dtype)) == 0 &&
-           x.row_stride % 2 == 0 && head_stride % 2 == 0 && offset % 2 == 0;
+// Whether groups of 8 of a head's values lie at multiples of 16 bytes.
+bool in_groups_of_heads(ConstView x, int64_t head_stride, int64_t offset) {
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.row_stride % 8 == 0 &&
+           head_stride % 8 == 0 && offset % 8 == 0;
 }
 
 }  // namespace
@@ -74,13 +61,13 @@ void rope_to(Stream& stream, const RopeTable& table, const RopeArgs& args, View 
     if (y.rows == 0) return;
     const Heads heads{args.num_heads, table.dim() / 2, args.head_stride,
                       args.offset,    y_head_stride,   y_offset};
-    const RowGrid grid = row_grid(y.rows, int64_t{heads.count} * heads.pairs, 1);
-    const bool together =
-        even(args.x, args.head_stride, args.offset) && even(y, y_head_stride, y_offset);
-    const auto kernel = together ? rope_kernel<true> : rope_kernel<false>;
+    const bool groups = heads.pairs % 4 == 0 &&
+                        in_groups_of_heads(args.x, args.head_stride, args.offset) &&
+                        in_groups_of_heads(y, y_head_stride, y_offset);
+    const RowGrid grid = row_grid(y.rows, int64_t{heads.count} * heads.pairs, groups ? 4 : 1);
+    const auto kernel = groups ? rope_kernel<4> : rope_kernel<1>;
     kernel<<<grid.blocks, grid.threads, 0, queue_of(stream)>>>(
-        rows_in(args.x), rows_out(y), reinterpret_cast<const float2*>(table.on_card()),
-        args.positions, heads);
+        rows_in(args.x), rows_out(y), table.on_card(), args.positions, heads);
     CUDA_CHECK(cudaGetLastError());
 }
 
