@@ -40,8 +40,12 @@ struct MlaSequence {
 };
 
 // What the attention of all layers of a step has in common, on the card: where each row's KV lies,
-// and how the work is divided. On a CPU there is nothing to prepare. All memory is taken at
-// construction.
+// and how the work is divided, for the sequences that are absorbed and for those that are expanded.
+// On a CPU there is nothing to prepare. All memory is taken at construction.
+//
+// Expanded on the card: keys and values are made for a piece of tokens at a time, and are rounded
+// to bfloat16; what rows found in several pieces is rounded, and joined piece by piece. A row's
+// bits depend on how its sequence was cut.
 //
 // In a CUDA graph: prepare() with the graph's number of rows, capture the calls of mla_attention;
 // before each replay prepare() with that number of rows, outside of the graph on the same stream.
@@ -51,6 +55,9 @@ class MlaStep {
     struct Limits {
         int64_t max_rows = 0;    // of a step
         int64_t max_blocks = 0;  // entries of all block tables of a step together
+        // For how many tokens keys and values per head are in memory at a time, 512 bytes a head
+        // and token; at least 256. 0: no sequence is expanded.
+        int64_t piece_tokens = 0;
     };
     struct Shape {
         int heads = 1;  // divides 128
@@ -62,13 +69,19 @@ class MlaStep {
         // and the last bit of a result changes with the step.
         bool deterministic = false;
     };
+    // Whether heads of these dimensions can be expanded.
+    static constexpr bool expands(int nope_dim, int value_dim) {
+        return nope_dim == 128 && value_dim == 128;
+    }
+
     MlaStep(const Limits& limits, const Shape& shape);
     ~MlaStep();
     // Reads the sequences, which are the host's with their blocks, and sends to the card what its
-    // kernels need; the sequences may go when it returns. cp_size is 1. num_rows: the rows that the
-    // step's graph was captured for, as many as the sequences' at least; 0: as many. Waits only for
-    // the copy of the step before the last.
-    void prepare(Stream& stream, std::span<const MlaSequence> sequences, int64_t num_rows = 0);
+    // kernels need; the sequences may go when it returns. cp_size is 1. num_rows: the absorbed rows
+    // that the step's graph was captured for, as many as the sequences' at least; 0: as many. Waits
+    // only for the copy of the step before the last.
+    void prepare(Stream& stream, std::span<const MlaSequence> absorbed, int64_t num_rows = 0,
+                 std::span<const MlaSequence> expanded = {});
 
     struct Impl;
     Impl& impl() const { return *impl_; }
@@ -91,14 +104,19 @@ struct MlaArgs {
     float scale = 1.0f;
     std::span<const MlaSequence> sequences;  // on the card: those that `step` was prepared with
     const MlaStep* step = nullptr;           // the card's
-    // Both null: absorbed. Else [heads] weights [any, latent_dim], of which key_dim and expand_v's
-    // n must be multiples of 32.
+    // All null: absorbed. On a CPU [heads] weights [any, latent_dim] of each, of which key_dim and
+    // expand_v's n must be multiples of 32.
     const LinearWeight* expand_k = nullptr;
     const LinearWeight* expand_v = nullptr;
+    // On the card one of all heads, [heads · (128 + 128), latent_dim]: a head's keys, then its
+    // values.
+    const LinearWeight* expand_kv = nullptr;
     // [rows, heads · value_dim] float32 or compute type; overlaps no input. value_dim: absorbed,
     // latent_dim; expanded, expand_v's n. Only the sequences' rows are written, of lse too.
     View out;
-    float* lse = nullptr;  // [rows, heads] natural log of the sum of exp(scores); may be null
+    // [rows, heads] natural log of the sum of exp(scores); may be null, which it is where the card
+    // expands.
+    float* lse = nullptr;
 };
 
 // KV of the rows themselves must have been written before. A row that has no local token gets out 0

@@ -385,6 +385,7 @@ void check_args(const MlaArgs& a) {
           "keys of {}, values of {}", key_dim, value_dim);
     CHECK(a.q.cols == int64_t{a.heads} * key_dim && a.out.cols == int64_t{a.heads} * value_dim,
           "q has {} columns, out {}, for {} heads", a.q.cols, a.out.cols, a.heads);
+    CHECK(a.expand_kv == nullptr, "the card's weights on a CPU");
     CHECK(a.scale > 0, "scale {}", a.scale);
     CHECK(a.lse != nullptr || a.cp_size == 1, "cp {} without lse", a.cp_size);
     for (const MlaSequence& s : a.sequences)
@@ -396,11 +397,12 @@ void check_args(const MlaArgs& a) {
 
 }  // namespace
 
-#ifndef AERIE_CUDA  // else cuda/mla.cu has them
+#ifndef AERIE_CUDA  // else cuda/mla_step.cc has them
 struct MlaStep::Impl {};
 MlaStep::MlaStep(const Limits&, const Shape&) {}
 MlaStep::~MlaStep() = default;
-void MlaStep::prepare(Stream&, std::span<const MlaSequence>, int64_t) {}
+void MlaStep::prepare(Stream&, std::span<const MlaSequence>, int64_t,
+                      std::span<const MlaSequence>) {}
 #endif
 
 void mla_attention(Stream& stream, const MlaArgs& args) {

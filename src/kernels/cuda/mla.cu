@@ -6,10 +6,8 @@
 // after its parameters
 #include <flashinfer/attention/mla_hopper.cuh>
 
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/mla_plan.h"
+#include "kernels/cuda/mla_step.h"
 #include "tensor/cuda/check.h"
-#include "tensor/pinned_buffer.h"
 
 namespace aerie::kernels {
 namespace {
@@ -17,77 +15,8 @@ namespace {
 constexpr int kLatent = 512, kRope = 64, kWidth = kLatent + kRope;
 using Params = flashinfer::MLAParams<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, int32_t>;
 
-int num_processors() {
-    int device = 0, count = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-    return count;
-}
-
-}  // namespace
-
-struct MlaStep::Impl {
-    Impl(const Limits& limits, const Shape& s)
-        : shape(s),
-          plan({.heads = s.heads,
-                .page_size = s.page_size,
-                .max_rows = limits.max_rows,
-                .max_blocks = limits.max_blocks,
-                .num_processors = num_processors(),
-                .balanced = !s.deterministic}),
-          ints(plan.max_ints() * sizeof(int32_t), Device::kCuda),
-          partial(plan.max_partial_rows() * kLatent * sizeof(__nv_bfloat16), Device::kCuda),
-          partial_lse(plan.max_partial_rows() * sizeof(float), Device::kCuda) {
-        CHECK(s.latent_dim == kLatent && s.rope_dim == kRope,
-              "latent {} and rope {}, expected 512 and 64", s.latent_dim, s.rope_dim);
-        CHECK(limits.max_rows * s.heads * kWidth <= INT32_MAX, "{} rows of {} heads",
-              limits.max_rows, s.heads);
-        for (Staging& t : staging) {
-            t.ints = PinnedBuffer(plan.max_ints() * sizeof(int32_t));
-            CUDA_CHECK(cudaEventCreateWithFlags(&t.sent, cudaEventDisableTiming));
-        }
-    }
-    ~Impl() {
-        for (Staging& t : staging) {
-            CUDA_CHECK(cudaEventSynchronize(t.sent));
-            CUDA_CHECK(cudaEventDestroy(t.sent));
-        }
-    }
-
-    const Shape shape;
-    cuda::MlaPlan plan;
-    cuda::MlaPlan::Layout layout;
-    Buffer ints, partial, partial_lse;  // the card's
-    // Two, so that one step is planned while the copy of the one before is still in the queue.
-    struct Staging {
-        PinnedBuffer ints;
-        cudaEvent_t sent = nullptr;
-    } staging[2];
-    int turn = 0;
-};
-
-MlaStep::MlaStep(const Limits& limits, const Shape& shape)
-    : impl_(std::make_unique<Impl>(limits, shape)) {}
-MlaStep::~MlaStep() = default;
-
-void MlaStep::prepare(Stream& stream, std::span<const MlaSequence> sequences, int64_t num_rows) {
-    if (num_rows == 0)
-        for (const MlaSequence& s : sequences) num_rows += s.num_rows;
-    Impl& m = *impl_;
-    Impl::Staging& staging = m.staging[m.turn ^= 1];
-    CUDA_CHECK(cudaEventSynchronize(staging.sent));
-    m.layout = m.plan.layout(num_rows);
-    const int64_t used = m.plan.make(sequences, num_rows, staging.ints.as<int32_t>());
-    card::copy(stream.queue(), m.ints.data(), staging.ints.as<int32_t>(), used * sizeof(int32_t));
-    CUDA_CHECK(cudaEventRecord(staging.sent, static_cast<cudaStream_t>(stream.queue())));
-}
-
-namespace {
-
 void check_args(const MlaArgs& a) {
-    CHECK(a.step != nullptr, "no MlaStep");
     const MlaStep::Shape& s = a.step->impl().shape;
-    CHECK(a.expand_k == nullptr && a.expand_v == nullptr, "expanded attention on the card");
     CHECK(a.cp_size == 1, "cp_size {} on the card", a.cp_size);
     CHECK(a.heads == s.heads && a.page_size == s.page_size && a.latent_dim == kLatent &&
               a.rope_dim == kRope,
@@ -103,11 +32,11 @@ void check_args(const MlaArgs& a) {
 
 }  // namespace
 
-void cuda::mla_attention(Stream& stream, const MlaArgs& a) {
+void cuda::absorbed_attention(Stream& stream, const MlaArgs& a) {
     check_args(a);
     const MlaStep::Impl& m = a.step->impl();
     const MlaPlan::Layout& l = m.layout;
-    CHECK(l.num_teams > 0, "MlaStep without prepare()");
+    CHECK(l.num_teams > 0, "no absorbed row was prepared");
     // The kernel writes nothing that these pointers to inputs and plan lead to.
     const auto ints = [&](int64_t offset) {
         return const_cast<int32_t*>(m.ints.as<int32_t>()) + offset;

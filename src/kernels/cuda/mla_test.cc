@@ -1,11 +1,8 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
-#include "kernels/attention.h"
+#include "kernels/cuda/attention_test_support.h"
 #include "kernels/cuda/mla_plan.h"
-#include "kernels/cuda/test_support.h"
 #include "tensor/cuda/check.h"
 
 namespace aerie::kernels {
@@ -128,56 +125,14 @@ struct Case {
     int heads = 16;
     int page = 64;
     bool deterministic = false;
-    std::vector<std::pair<int, int>> sequences;  // rows, first position
+    Lengths sequences;
 };
-
-struct Pool {
-    Tensor memory;  // [blocks · page, width], NaN where nobody wrote
-    std::vector<std::vector<int32_t>> blocks;
-};
-
-// KV of sequence i depends on i and the position alone.
-Pool make_pool(const std::vector<std::pair<int, int>>& sequences, int page) {
-    Pool r;
-    int num_blocks = 1;
-    for (const auto& [rows, position] : sequences) {
-        r.blocks.emplace_back((position + rows + page - 1) / page);
-        std::iota(r.blocks.back().begin(), r.blocks.back().end(), num_blocks);
-        std::shuffle(r.blocks.back().begin(), r.blocks.back().end(), std::mt19937(5));
-        num_blocks += static_cast<int>(r.blocks.back().size());
-    }
-    r.memory = Tensor(DType::kBF16, int64_t{num_blocks} * page, kWidth);
-    fill(r.memory.view(), std::nanf(""));
-    for (size_t i = 0; i < sequences.size(); ++i) {
-        const int length = sequences[i].first + sequences[i].second;
-        const Tensor kv = random_tensor(DType::kBF16, length, kWidth, 100 + static_cast<int>(i));
-        for (int t = 0; t < length; ++t)
-            std::memcpy(r.memory.view().row(int64_t{r.blocks[i][t / page]} * page + t % page),
-                        kv.view().row(t), kWidth * sizeof(BF16));
-    }
-    return r;
-}
-
-std::vector<MlaSequence> sequences_of(const Case& c, const Pool& pool) {
-    std::vector<MlaSequence> r;
-    int row = 0;
-    for (size_t i = 0; i < c.sequences.size(); ++i) {
-        r.push_back({row, c.sequences[i].first, c.sequences[i].second, pool.blocks[i].data()});
-        row += c.sequences[i].first;
-    }
-    return r;
-}
-int rows_of(const Case& c) {
-    int rows = 0;
-    for (const auto& s : c.sequences) rows += s.first;
-    return rows;
-}
 
 struct Output {
     Tensor out, lse;
     Output(DType type, const Case& c, Device device)
-        : out(type, rows_of(c), c.heads * kLatent, device),
-          lse(DType::kF32, rows_of(c), c.heads, device) {}
+        : out(type, rows_of(c.sequences), c.heads * kLatent, device),
+          lse(DType::kF32, rows_of(c.sequences), c.heads, device) {}
 };
 
 MlaArgs args_of(const Case& c, ConstView q, const void* kv, Output& output) {
@@ -196,12 +151,12 @@ MlaStep make_step(const Case& c, int64_t max_rows, int64_t max_blocks) {
                    {.heads = c.heads, .page_size = c.page, .deterministic = c.deterministic});
 }
 
-Output run_on_card(const Case& c, const Pool& pool, const Tensor& q) {
+Output run_on_card(const Case& c, const PagedKv& pool, const Tensor& q) {
     Stream stream(nullptr, Device::kCuda);
     const Tensor kv = on_card(pool.memory), queries = on_card(q);
     Output r(DType::kBF16, c, Device::kCuda);
-    MlaStep step = make_step(c, rows_of(c), pool.memory.rows() / c.page);
-    step.prepare(stream, sequences_of(c, pool));
+    MlaStep step = make_step(c, rows_of(c.sequences), pool.memory.rows() / c.page);
+    step.prepare(stream, sequences_of(c.sequences, pool));
     MlaArgs args = args_of(c, queries.view(), kv.view().data, r);
     args.step = &step;
     mla_attention(stream, args);
@@ -215,12 +170,13 @@ Output run_on_card(const Case& c, const Pool& pool, const Tensor& q) {
 void check_against_cpu(Case c) {
     SCOPED_TRACE(
         fmt::format("{} heads, pages of {}, {} sequences", c.heads, c.page, c.sequences.size()));
-    const Pool pool = make_pool(c.sequences, c.page);
-    const Tensor q = random_tensor(DType::kBF16, rows_of(c), int64_t{c.heads} * kWidth, 9);
+    const PagedKv pool = make_paged_kv(c.sequences, c.page);
+    const Tensor q =
+        random_tensor(DType::kBF16, rows_of(c.sequences), int64_t{c.heads} * kWidth, 9);
     ThreadPool threads({.num_workers = 7});
     Stream cpu(&threads);
     Output want(DType::kF32, c, Device::kCpu);
-    const std::vector<MlaSequence> sequences = sequences_of(c, pool);
+    const std::vector<MlaSequence> sequences = sequences_of(c.sequences, pool);
     MlaArgs args = args_of(c, q.view(), pool.memory.view().data, want);
     args.sequences = sequences;
     mla_attention(cpu, args);
@@ -235,8 +191,8 @@ void check_against_cpu(Case c) {
 using MlaOnCard = OnCard;
 
 TEST_F(MlaOnCard, DecodeIsTheCpus) {
-    const std::vector<std::pair<int, int>> lengths = {{1, 0},   {1, 62},   {1, 63},   {1, 64},
-                                                      {1, 500}, {1, 1000}, {1, 4095}, {1, 4999}};
+    const Lengths lengths = {{1, 0},   {1, 62},   {1, 63},   {1, 64},
+                             {1, 500}, {1, 1000}, {1, 4095}, {1, 4999}};
     check_against_cpu({.heads = 128, .sequences = lengths});
     check_against_cpu({.heads = 32, .sequences = lengths});
     check_against_cpu({.heads = 16, .page = 16, .sequences = lengths});
@@ -254,8 +210,7 @@ TEST_F(MlaOnCard, PrefillIsTheCpus) {
 }
 
 TEST_F(MlaOnCard, MixedStepsAreTheCpus) {
-    const std::vector<std::pair<int, int>> mixed = {
-        {1, 2000}, {70, 0}, {1, 0}, {77, 1023}, {2, 4999}};
+    const Lengths mixed = {{1, 2000}, {70, 0}, {1, 0}, {77, 1023}, {2, 4999}};
     check_against_cpu({.heads = 16, .sequences = mixed});
     check_against_cpu({.heads = 128, .page = 16, .sequences = mixed});
 }
@@ -264,7 +219,7 @@ TEST_F(MlaOnCard, MixedStepsAreTheCpus) {
 TEST_F(MlaOnCard, DeterministicRowsDependOnTheirPastOnly) {
     for (int heads : {16, 128}) {
         const Case whole{.heads = heads, .deterministic = true, .sequences = {{900, 0}}};
-        const Pool pool = make_pool(whole.sequences, whole.page);
+        const PagedKv pool = make_paged_kv(whole.sequences, whole.page);
         const Tensor q = random_tensor(DType::kBF16, 900, int64_t{heads} * kWidth, 9);
         const Output want = run_on_card(whole, pool, q);
         for (int page : {64, 16})
@@ -276,11 +231,11 @@ TEST_F(MlaOnCard, DeterministicRowsDependOnTheirPastOnly) {
                            .deterministic = true,
                            .sequences = {{rows, first}}};
                     for (int i = 0; i < beside; ++i) c.sequences.push_back({1 + i % 2, 37 * i});
-                    Tensor part(DType::kBF16, rows_of(c), q.cols());
+                    Tensor part(DType::kBF16, rows_of(c.sequences), q.cols());
                     fill_random(part.view(), 77);
                     std::memcpy(part.view().data, q.view().row(first),
                                 rows * q.cols() * sizeof(BF16));
-                    const Output got = run_on_card(c, make_pool(c.sequences, page), part);
+                    const Output got = run_on_card(c, make_paged_kv(c.sequences, page), part);
                     ASSERT_TRUE(same_bits(got.out.view().slice_rows(0, rows),
                                           want.out.view().slice_rows(first, first + rows)))
                         << heads << " heads, " << rows << " rows from " << first << " beside "
@@ -293,12 +248,12 @@ TEST_F(MlaOnCard, DeterministicRowsDependOnTheirPastOnly) {
 TEST_F(MlaOnCard, StepsInTheQueueKeepTheirPlans) {
     Stream stream(nullptr, Device::kCuda);
     const Case c{.heads = 128, .sequences = {{1, 4000}, {1, 300}, {1, 70}}};
-    const Pool pool = make_pool(c.sequences, c.page);
+    const PagedKv pool = make_paged_kv(c.sequences, c.page);
     const Tensor q = on_card(random_tensor(DType::kBF16, 3, int64_t{c.heads} * kWidth, 9));
     const Tensor kv = on_card(pool.memory);
     MlaStep step = make_step(c, 3, pool.memory.rows() / c.page);
     const auto run = [&](int i, Output& output, bool wait) {
-        std::vector<MlaSequence> sequences = sequences_of(c, pool);
+        std::vector<MlaSequence> sequences = sequences_of(c.sequences, pool);
         for (MlaSequence& s : sequences) s.first_position = s.first_position * (9 - i) / 9;
         step.prepare(stream, sequences);
         MlaArgs args = args_of(c, q.view(), kv.view().data, output);
@@ -322,7 +277,7 @@ TEST_F(MlaOnCard, AGraphServesLaterStepsOfFewerRows) {
     for (int heads : {16, 128}) {
         Stream stream(nullptr, Device::kCuda);
         Case c{.heads = heads, .sequences = {{1, 4000}, {1, 300}, {1, 70}, {1, 3333}}};
-        const Pool pool = make_pool(c.sequences, c.page);
+        const PagedKv pool = make_paged_kv(c.sequences, c.page);
         const Tensor q = random_tensor(DType::kBF16, 4, int64_t{heads} * kWidth, 9);
         const Tensor queries = on_card(q), kv = on_card(pool.memory);
         Output output(DType::kBF16, c, Device::kCuda);
@@ -333,7 +288,7 @@ TEST_F(MlaOnCard, AGraphServesLaterStepsOfFewerRows) {
 
         Case first = c;
         first.sequences = {{1, 10}};
-        step.prepare(stream, sequences_of(first, pool), 4);
+        step.prepare(stream, sequences_of(first.sequences, pool), 4);
         mla_attention(stream, args);
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t ready = nullptr;
@@ -344,7 +299,7 @@ TEST_F(MlaOnCard, AGraphServesLaterStepsOfFewerRows) {
         for (int rows = 1; rows <= 4; ++rows) {
             Case later = c;
             later.sequences.resize(rows);
-            std::vector<MlaSequence> sequences = sequences_of(later, pool);
+            std::vector<MlaSequence> sequences = sequences_of(later.sequences, pool);
             step.prepare(stream, sequences, 4);
             CUDA_CHECK(cudaGraphLaunch(ready, queue));
             card::synchronize(stream.queue());
