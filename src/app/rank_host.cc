@@ -182,7 +182,7 @@ Status RankHost::load_replica(Replica& replica) {
             {.tp = t,
              .tp_size = place.tp_size,
              .with_mtp = with_mtp(),
-             .can_expand = !deterministic() && device() == Device::kCpu},
+             .can_expand = !deterministic()},
             *weights_, stream);
         if (!weights) return weights.error();
         replica.weights.push_back(std::make_unique<model::AttentionWeights>(*std::move(weights)));

@@ -37,6 +37,13 @@ bool quantises(const ModelConfig& m, bool deterministic) {
     return !deterministic && m.quantization_config.has_value();
 }
 
+// Of the block tables of a step's sequences.
+int64_t table_entries(const CardStep& s) {
+    const int64_t longest = std::max<int64_t>(1, s.positions);
+    const int64_t sequences = std::max(s.sequences, ceil_div(s.rows, longest));
+    return sequences * ceil_div(s.rope_positions, s.page_size);
+}
+
 // kernels/cuda/mla_plan.h: works, merges and block tables; and the parts of split rows.
 void add_attention_plan(Sum& sum, int64_t heads, const CardStep& s) {
     constexpr int64_t kBlockRows = 64, kPrefillRows = 2048, kIntsOfWork = 8, kIntsOfMerge = 5;
@@ -46,10 +53,8 @@ void add_attention_plan(Sum& sum, int64_t heads, const CardStep& s) {
         const int64_t works = ceil_div(rows * heads, kBlockRows * width) + rows + teams;
         return teams + 1 + kIntsOfWork * works + kIntsOfMerge * kProcessors;
     };
-    const int64_t longest = std::max<int64_t>(1, s.positions);
-    const int64_t sequences = std::max(s.sequences, ceil_div(s.rows, longest));
-    const int64_t ints = std::max(ints_of(s.rows), ints_of(std::min(s.rows, kPrefillRows - 1))) +
-                         sequences * ceil_div(s.rope_positions, s.page_size);
+    const int64_t ints =
+        std::max(ints_of(s.rows), ints_of(std::min(s.rows, kPrefillRows - 1))) + table_entries(s);
     sum.add(ints * kI32);
     if (s.deterministic) return;
     const int64_t partial_rows = 2 * kProcessors * kBlockRows;
@@ -57,13 +62,35 @@ void add_attention_plan(Sum& sum, int64_t heads, const CardStep& s) {
     sum.add(partial_rows * kF32);
 }
 
+// Tokens that keys and values per head are in memory for; 0: prompts are absorbed.
+int64_t piece_tokens(const ModelConfig& m, const CardStep& s) {
+    if (s.deterministic || !card_expands(m)) return 0;
+    return std::clamp<int64_t>(s.positions, 256, 16384);
+}
+
+// kernels/cuda/mla_step.h: the plan of expanded rows, their keys and values, and results.
+void add_expansion(Sum& sum, const ModelConfig& m, int64_t heads, const CardStep& s) {
+    constexpr int64_t kTileRows = 128, kIntsOfSegment = 3, kIntsOfTile = 4;
+    const int64_t piece = piece_tokens(m, s);
+    if (piece == 0) return;
+    const int64_t blocks = table_entries(s);
+    const int64_t cuts = blocks * s.page_size / (piece - kTileRows + 1);
+    sum.add((blocks + kIntsOfSegment * (s.rows + cuts) +
+             kIntsOfTile * (s.rows + ceil_div(s.rows, kTileRows) * cuts)) *
+            kI32);
+    sum.add(piece * m.latent_dim() * kBF16);
+    sum.add(piece * heads * (m.qk_nope_head_dim + m.v_head_dim) * kBF16);
+    sum.add(s.rows * heads * m.v_head_dim * kBF16);
+    for (int i = 0; i < 2; ++i) sum.add(s.rows * heads * kF32);
+}
+
 // What Stream::card_scratch comes to.
 void add_scratch(Sum& sum, const ModelConfig& m, int64_t heads, const CardStep& s) {
     const int64_t own = s.rows, inner = local_inner(m);
+    const int64_t widest = std::max<int64_t>({m.hidden_size, m.q_lora_rank, heads * m.v_head_dim});
+    sum.add(std::max(quantises(m, s.deterministic) ? fp8_rows_bytes(own, widest) : 0,
+                     fp8_rows_bytes(piece_tokens(m, s), m.kv_lora_rank)));  // kGemm
     if (quantises(m, s.deterministic)) {
-        const int64_t widest =
-            std::max<int64_t>({m.hidden_size, m.q_lora_rank, heads * m.v_head_dim});
-        sum.add(fp8_rows_bytes(own, widest));  // kGemm
         sum.add(round_up(own * 2 * inner * kBF16, 256) +
                 fp8_rows_bytes(own, inner));  // kActivations
     } else {
@@ -74,6 +101,8 @@ void add_scratch(Sum& sum, const ModelConfig& m, int64_t heads, const CardStep& 
 }
 
 }  // namespace
+
+bool card_expands(const ModelConfig& m) { return m.qk_nope_head_dim == 128 && m.v_head_dim == 128; }
 
 int64_t card_allocation(int64_t num_bytes) {
     return num_bytes >= kUnit / 2 ? round_up(num_bytes, kUnit) : round_up(num_bytes, 512);
@@ -136,6 +165,7 @@ int64_t card_step_bytes(const ModelConfig& m, const CardStep& s) {
     sum.add(std::max({s.rows, s.logits_rows, int64_t{512}}) * (kI64 + 3 * kI32));  // StepNumbers
     sum.add(s.rope_positions * m.qk_rope_head_dim * kF32);
     add_attention_plan(sum, heads, s);
+    add_expansion(sum, m, heads, s);
     add_scratch(sum, m, heads, s);
     return sum.bytes + s.num_graphs * m.num_hidden_layers * kNodesOfLayer * kGraphNodeBytes;
 }

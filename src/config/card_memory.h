@@ -18,6 +18,10 @@ inline constexpr int64_t kGraphNodeBytes = 4096;
 // What the card's allocator takes for an allocation: large ones are whole units of 2 MiB.
 int64_t card_allocation(int64_t num_bytes);
 
+// Whether a card computes prompts with keys and values per head, which deterministic steps do not:
+// kernels/attention.h's MlaStep::expands.
+bool card_expands(const ModelConfig& model);
+
 // The largest step of an attention rank.
 struct CardStep {
     int64_t rows = 0;  // of the replica's step

@@ -59,10 +59,14 @@ class Sizes {
         // kv_b is used head by head (absorbed), so it is kept in the compute type.
         const int64_t kv_b = heads * (plain(m_.qk_nope_head_dim, m_.kv_lora_rank) +
                                       plain(m_.v_head_dim, m_.kv_lora_rank));
-        // Without determinism a CPU also keeps W_UK as it makes keys, beside its transpose.
-        const bool expands = config_.device == DeviceChoice::kCpu && !deterministic();
-        const int64_t k_dim = expands ? m_.qk_nope_head_dim : 0;
-        const int64_t k = heads * plain(k_dim, m_.kv_lora_rank);
+        // Without determinism a CPU also keeps W_UK as it makes keys, beside its transpose, and a card
+        // all of kv_b.
+        const int64_t k =
+            deterministic() ? 0
+            : !gpu()        ? heads * plain(m_.qk_nope_head_dim, m_.kv_lora_rank)
+            : card_expands(m_)
+                ? matrix(heads * (m_.qk_nope_head_dim + m_.v_head_dim), m_.kv_lora_rank)
+                : 0;
         const int64_t o = matrix(h, heads * m_.v_head_dim);
         const int64_t head = plain((m_.vocab_size + tp - 1) / tp, h);
         return (m_.num_hidden_layers + num_mtp()) * (q + kv_b + k + o) + head;

@@ -94,7 +94,7 @@ Status AttentionRank::Impl::attend_tile(int layer, int64_t tile) {
     const LayerWeights& w = weights.layers[layer];
     prepare_queries(w, tile);
     end_of(StepOp::kAbsorb);
-    for (const TilePart& part : layout.parts(tile)) attend_own_blocks(layer, part);
+    for (const bool expanded : {false, true}) attend_own_blocks(layer, tile, expanded);
     end_of(StepOp::kAttention);
     if (place.cp_size > 1) RETURN_IF_ERROR(merge_cp(tile));
     end_of(StepOp::kMergeCp);
@@ -149,28 +149,31 @@ void AttentionRank::Impl::absorb_queries(const LayerWeights& w, View q, const in
                      absorbed, width, latent);
 }
 
-void AttentionRank::Impl::attend_own_blocks(int layer, const TilePart& part) {
+// The tile's rows of one form.
+void AttentionRank::Impl::attend_own_blocks(int layer, int64_t tile, bool expanded) {
+    const std::span<const kernels::MlaSequence> sequences = layout.sequences(tile, expanded);
+    if (sequences.empty()) return;
     const bool split = place.cp_size > 1;
     const KvHeads& heads = *weights.layers[layer].kv_heads;
-    const Range rows{0, part.rows.end};
+    const Range rows{0, layout.tile(tile).size()};
     kernels::mla_attention(
-        stream,
-        {.q = own(part.expanded ? ws.q : ws.absorbed, rows),
-         .kv_layer = options.pool->layer(layer),
-         .page_size = options.pool->page_size(),
-         .latent_dim = config.kv_lora_rank,
-         .rope_dim = config.qk_rope_head_dim,
-         .heads = weights.num_heads,
-         .cp_rank = place.cp,
-         .cp_size = place.cp_size,
-         .scale = static_cast<float>(config.softmax_scale()),
-         .sequences = part.sequences,
-         .step = mla ? &*mla : nullptr,
-         .expand_k = part.expanded ? heads.expand_k.data() : nullptr,
-         .expand_v = part.expanded ? heads.uv.data() : nullptr,
-         .out = split ? own(ws.partial, rows).slice_cols(0, attended_width(part.expanded))
-                      : own(attended(part.expanded), rows),
-         .lse = split ? ws.lse.data<float>() : nullptr});
+        stream, {.q = own(expanded ? ws.q : ws.absorbed, rows),
+                 .kv_layer = options.pool->layer(layer),
+                 .page_size = options.pool->page_size(),
+                 .latent_dim = config.kv_lora_rank,
+                 .rope_dim = config.qk_rope_head_dim,
+                 .heads = weights.num_heads,
+                 .cp_rank = place.cp,
+                 .cp_size = place.cp_size,
+                 .scale = static_cast<float>(config.softmax_scale()),
+                 .sequences = sequences,
+                 .step = mla ? &*mla : nullptr,
+                 .expand_k = expanded && !mla ? heads.expand_k.data() : nullptr,
+                 .expand_v = expanded && !mla ? heads.uv.data() : nullptr,
+                 .expand_kv = expanded && mla ? &heads.expand_kv : nullptr,
+                 .out = split ? own(ws.partial, rows).slice_cols(0, attended_width(expanded))
+                              : own(attended(expanded), rows),
+                 .lse = split ? ws.lse.data<float>() : nullptr});
 }
 
 // Joins what the cp ranks found in their blocks, for the rows of this cp rank and the rank's heads.

@@ -21,8 +21,8 @@ Status check_options(const AttentionRankOptions& o) {
     CHECK(o.max_rows >= 1 && o.tile_rows >= 1 && o.max_logits_rows >= 0);
     // A card's step is one stream of kernels: nobody to wait for, and nothing cut.
     CHECK(!o.stream->on_card() || (place.size() == 1 && o.tile_rows >= o.max_rows &&
-                                   !o.weights->can_expand && !o.weights->has_mtp),
-          "a rank on the card is alone, with tiles of whole steps, absorbed, without MTP");
+                                   !o.weights->has_mtp),
+          "a rank on the card is alone, with tiles of whole steps, without MTP");
     if (o.pool->width() != o.config->latent_dim()) {
         return error("KV pool holds {} values a token, the model needs {}", o.pool->width(),
                      o.config->latent_dim());
@@ -148,7 +148,9 @@ AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limit
     const int64_t given = o.max_sequences > 0 ? o.max_sequences : o.max_rows;
     const int64_t sequences = std::max(given, (o.max_rows + longest_sequence() - 1) / longest_sequence());
     const int64_t blocks = (limits.max_position + limits.page_size - 1) / limits.page_size;
-    mla.emplace(kernels::MlaStep::Limits{.max_rows = o.max_rows, .max_blocks = sequences * blocks},
+    mla.emplace(kernels::MlaStep::Limits{.max_rows = o.max_rows,
+                                         .max_blocks = sequences * blocks,
+                                         .piece_tokens = weights.can_expand ? piece_tokens() : 0},
                 kernels::MlaStep::Shape{.heads = weights.num_heads,
                                         .page_size = limits.page_size,
                                         .latent_dim = config.kv_lora_rank,
@@ -160,7 +162,7 @@ void AttentionRank::Impl::prepare(const StepInput& input, int64_t padded_rows) {
     numbers.set(stream, layout, input.logits_rows, padded_rows);
     if (!mla) return;
     CHECK(layout.num_tiles() == 1, "a card's step has one tile, here are {}", layout.num_tiles());
-    mla->prepare(stream, layout.parts(0).front().sequences, padded_rows);
+    mla->prepare(stream, layout.sequences(0, false), padded_rows, layout.sequences(0, true));
 }
 
 Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* observer) {

@@ -88,6 +88,11 @@ struct AttentionRank::Impl {
         return std::min(options.rope->max_position(),
                         options.pool->num_blocks() * int64_t{options.pool->page_size()});
     }
+    // For how many tokens the card has keys and values per head at a time: 1 GiB at 128 heads.
+    int64_t piece_tokens() const {
+        constexpr int64_t kMost = 16384, kLeast = 256;
+        return std::clamp(longest_sequence(), kLeast, kMost);
+    }
     Status warm_up();
     Status make_graphs();
 
@@ -106,7 +111,7 @@ struct AttentionRank::Impl {
     Status attend_tile(int layer, int64_t tile);
     void prepare_queries(const LayerWeights& w, int64_t tile);
     void absorb_queries(const LayerWeights& w, View q, const int32_t* positions, View absorbed);
-    void attend_own_blocks(int layer, const TilePart& part);
+    void attend_own_blocks(int layer, int64_t tile, bool expanded);
     Status merge_cp(int64_t tile);
     void project_up(const LayerWeights& w, int64_t tile);
     Status add_attention(const LayerWeights& w, int64_t tile);

@@ -1,5 +1,6 @@
 #include "model/attention_weights.h"
 
+#include "kernels/attention.h"
 #include "model/load_jobs.h"
 #include "model/model_support.h"
 
@@ -107,7 +108,7 @@ void Loader::add_attention(const std::string& prefix, LayerWeights& w) {
                          .nope = config_.qk_nope_head_dim,
                          .v = v_dim,
                          .latent = config_.kv_lora_rank,
-                         .with_expand_k = slice_.can_expand};
+                         .expanding = slice_.can_expand};
     jobs_.add(w.kv_heads,
               fmt::format("{} heads {}:{}{}", kv.module, heads.begin, heads.end,
                           slice_.can_expand ? ", expanding" : ""),
@@ -139,8 +140,13 @@ void Loader::add_mtp(MtpWeights& w) {
 
 }  // namespace
 
-Result<AttentionWeights> load_attention_weights(const ModelConfig& config, const AttentionSlice& slice,
-                                                WeightStore& store, Stream& stream) {
+Result<AttentionWeights> load_attention_weights(const ModelConfig& config,
+                                                const AttentionSlice& wanted, WeightStore& store,
+                                                Stream& stream) {
+    AttentionSlice slice = wanted;
+    const bool on_card = store.options().device == Device::kCuda;
+    if (on_card && !kernels::MlaStep::expands(config.qk_nope_head_dim, config.v_head_dim))
+        slice.can_expand = false;
     RETURN_IF_ERROR(check_supported(config));
     if (slice.tp_size < 1 || config.num_attention_heads % slice.tp_size != 0) {
         return error("num_attention_heads {} is not divisible by attention_tp {}",
@@ -149,7 +155,7 @@ Result<AttentionWeights> load_attention_weights(const ModelConfig& config, const
     if (slice.with_mtp && config.num_nextn_predict_layers < 1)
         return error("num_nextn_predict_layers: found 0: the model has no MTP layer");
     CHECK(0 <= slice.tp && slice.tp < slice.tp_size, "tp {} of {}", slice.tp, slice.tp_size);
-    if (slice.can_expand && (config.qk_head_dim() % 32 != 0 || config.v_head_dim % 32 != 0)) {
+    if (slice.can_expand && !on_card && (config.qk_head_dim() % 32 != 0 || config.v_head_dim % 32 != 0)) {
         return error("enable_deterministic_inference: found false with heads of {} and v_head_dim {} in "
                      "config.json, expected multiples of 32 there or true",
                      config.qk_head_dim(), config.v_head_dim);

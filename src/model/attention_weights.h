@@ -53,7 +53,7 @@ struct AttentionWeights {
     int tp = 0;
     int tp_size = 1;
     bool has_mtp = false;
-    bool can_expand = false;  // kv_heads hold expand_k
+    bool can_expand = false;  // kv_heads hold what expanding takes
     int num_heads = 0;        // of the slice
     Range vocab;        // rows of the LM head
 
@@ -68,7 +68,9 @@ struct AttentionSlice {
     int tp = 0;
     int tp_size = 1;       // divides num_attention_heads
     bool with_mtp = false;  // also the MTP layer, number num_hidden_layers
-    // Also what prefill needs whose attention is not absorbed. Ranks that have it use it.
+    // Also what prefill needs whose attention is not absorbed. Ranks that have it use it. A card
+    // expands heads of 128 + 64 and values of 128 alone (kernels::MlaStep::expands): others are left
+    // absorbed there.
     bool can_expand = false;
 };
 

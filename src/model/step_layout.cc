@@ -86,7 +86,6 @@ Status StepLayout::build(const StepInput& input) {
     place_rows(input);
     cut_tiles(input);
     cut_sequences(input);
-    join_parts();
     return {};
 }
 
@@ -144,48 +143,47 @@ void StepLayout::cut_tiles(const StepInput& input) {
 }
 
 void StepLayout::cut_sequences(const StepInput& input) {
-    sequences_.clear();
-    first_sequence_.clear();
+    parts_.clear();
+    first_part_.clear();
+    for (Form& form : forms_) {
+        form.sequences.clear();
+        form.first.clear();
+    }
     auto sequence = input.sequences.begin();
+    const auto begin_tile = [this] {
+        first_part_.push_back(parts_.size());
+        for (Form& form : forms_) form.first.push_back(form.sequences.size());
+    };
     for (const Range& tile : tiles_) {
-        first_sequence_.push_back(sequences_.size());
+        begin_tile();
         while (sequence->first_row + sequence->num_rows <= tile.begin) ++sequence;
         for (auto s = sequence; s != input.sequences.end() && s->first_row < tile.end; ++s) {
             const int64_t begin = std::max(s->first_row, tile.begin);
             const int64_t end = std::min(s->first_row + s->num_rows, tile.end);
-            sequences_.push_back(
-                {.first_row = static_cast<int32_t>(begin - tile.begin),
-                 .num_rows = static_cast<int32_t>(end - begin),
-                 .first_position = static_cast<int32_t>(s->first_position + begin - s->first_row),
-                 .blocks = s->blocks[place_.cp].data()});
+            const kernels::MlaSequence cut{
+                .first_row = static_cast<int32_t>(begin - tile.begin),
+                .num_rows = static_cast<int32_t>(end - begin),
+                .first_position = static_cast<int32_t>(s->first_position + begin - s->first_row),
+                .blocks = s->blocks[place_.cp].data()};
+            const bool form = expanded(cut);
+            forms_[form].sequences.push_back(cut);
+            add_to_parts(cut, form);
         }
     }
-    first_sequence_.push_back(sequences_.size());
+    begin_tile();
 }
 
 bool StepLayout::expanded(const kernels::MlaSequence& s) const {
-    if (std::isinf(limits_.pairs_to_expand)) return false;
+    if (std::isinf(limits_.pairs_to_expand) || s.num_rows == 1) return false;
     const double before = s.first_position, rows = s.num_rows;
     return rows * before + rows * (rows + 1) / 2 > limits_.pairs_to_expand * before;
 }
 
-void StepLayout::join_parts() {
-    parts_.clear();
-    first_part_.clear();
-    for (size_t tile = 0; tile < tiles_.size(); ++tile) {
-        first_part_.push_back(parts_.size());
-        for (size_t i = first_sequence_[tile]; i < first_sequence_[tile + 1]; ++i) {
-            const kernels::MlaSequence& s = sequences_[i];
-            const bool form = expanded(s);
-            const bool first = parts_.size() == first_part_.back();
-            if (first || parts_.back().expanded != form)
-                parts_.push_back({{s.first_row, s.first_row}, form, {&s, 0}});
-            TilePart& part = parts_.back();
-            part.rows.end = s.first_row + s.num_rows;
-            part.sequences = {part.sequences.data(), part.sequences.size() + 1};
-        }
-    }
-    first_part_.push_back(parts_.size());
+void StepLayout::add_to_parts(const kernels::MlaSequence& s, bool form) {
+    const bool first = parts_.size() == first_part_.back();
+    if (first || parts_.back().expanded != form)
+        parts_.push_back({{s.first_row, s.first_row}, form});
+    parts_.back().rows.end = s.first_row + s.num_rows;
 }
 
 Range StepLayout::cp_share(int64_t tile, int cp) const {
@@ -213,6 +211,12 @@ StepLayout::Owner StepLayout::owner_of(int64_t row) const {
 
 std::span<const TilePart> StepLayout::parts(int64_t tile) const {
     return std::span(parts_).subspan(first_part_[tile], first_part_[tile + 1] - first_part_[tile]);
+}
+
+std::span<const kernels::MlaSequence> StepLayout::sequences(int64_t tile, bool expanded) const {
+    const Form& form = forms_[expanded];
+    return std::span(form.sequences)
+        .subspan(form.first[tile], form.first[tile + 1] - form.first[tile]);
 }
 
 Range StepLayout::in_cp_share(const TilePart& part, int64_t tile) const {

@@ -35,7 +35,7 @@ struct StepLimits {
     int page_size = 0;
     // A sequence's rows in a tile are expanded (kernels/attention.h) where they make more pairs of
     // row and token than this, times the tokens before them: so many pairs must share the expansion
-    // of a token to pay for it. Infinite: never.
+    // of a token to pay for it. A single row never is. Infinite: never.
     double pairs_to_expand = std::numeric_limits<double>::infinity();
 };
 
@@ -43,7 +43,6 @@ struct StepLimits {
 struct TilePart {
     Range rows;  // from the tile's first row
     bool expanded = false;
-    std::span<const kernels::MlaSequence> sequences;  // first_row counts from the tile's first row
 };
 
 // The most rows that one rank of a replica owns in a step, and in a dispatch to the experts.
@@ -82,6 +81,8 @@ class StepLayout {
     const int32_t* own_tokens() const { return own_tokens_.data(); }  // [own rows]
     const int32_t* own_positions() const { return own_positions_.data(); }
     std::span<const TilePart> parts(int64_t tile) const;  // together all rows of the tile
+    // Of the tile's parts of this form; first_row counts from the tile's first row.
+    std::span<const kernels::MlaSequence> sequences(int64_t tile, bool expanded) const;
     // What of the part lies in this cp rank's share, counted from the share's first row.
     Range in_cp_share(const TilePart& part, int64_t tile) const;
 
@@ -96,7 +97,7 @@ class StepLayout {
     void cut_tiles(const StepInput& input);
     void cut_sequences(const StepInput& input);
     bool expanded(const kernels::MlaSequence& sequence) const;
-    void join_parts();
+    void add_to_parts(const kernels::MlaSequence& sequence, bool expanded);
 
     RankPlaceInReplica place_;
     StepLimits limits_;
@@ -107,8 +108,10 @@ class StepLayout {
     std::vector<int64_t> own_rows_of_rank_;  // [size]
     std::vector<int32_t> positions_, own_tokens_, own_positions_;
     std::vector<int64_t> slots_;
-    std::vector<kernels::MlaSequence> sequences_;
-    std::vector<size_t> first_sequence_;  // [tiles + 1] into sequences_
+    struct Form {
+        std::vector<kernels::MlaSequence> sequences;
+        std::vector<size_t> first;  // [tiles + 1] into sequences
+    } forms_[2];                    // absorbed, expanded
     std::vector<TilePart> parts_;
     std::vector<size_t> first_part_;  // [tiles + 1] into parts_
 };

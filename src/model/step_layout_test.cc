@@ -91,7 +91,7 @@ TEST(StepLayout, PositionsSlotsAndPartsOfSequences) {
     ASSERT_EQ(layout.tiles_of(0).size(), 2);  // rows 0-2, 3
     ASSERT_EQ(layout.tiles_of(1).size(), 2);  // rows 4-6, 7
     ASSERT_EQ(layout.parts(3).size(), 1u);
-    const auto last = layout.parts(3)[0].sequences;
+    const auto last = layout.sequences(3, false);
     ASSERT_EQ(last.size(), 1u);
     EXPECT_EQ(last[0].first_row, 0);
     EXPECT_EQ(last[0].num_rows, 1);
@@ -110,15 +110,23 @@ TEST(StepLayout, ManyRowsForTheContextAreExpanded) {
     EXPECT_FALSE(never.parts(0)[0].expanded);
     const auto parts = layout.parts(0);
     // 12 rows at 400 meet 4878 pairs: more than 12.1 for each of the 400. 8 at 20 meet 196 of 242.
-    const std::vector<std::tuple<int64_t, int64_t, bool, size_t>> expected = {
-        {0, 20, true, 1}, {20, 22, false, 2}, {22, 34, true, 1}, {34, 42, false, 1}};
+    const std::vector<std::tuple<int64_t, int64_t, bool>> expected = {
+        {0, 20, true}, {20, 22, false}, {22, 34, true}, {34, 42, false}};
     ASSERT_EQ(parts.size(), expected.size());
     for (size_t i = 0; i < parts.size(); ++i) {
-        EXPECT_EQ(std::tuple(parts[i].rows.begin, parts[i].rows.end, parts[i].expanded,
-                             parts[i].sequences.size()),
+        EXPECT_EQ(std::tuple(parts[i].rows.begin, parts[i].rows.end, parts[i].expanded),
                   expected[i])
             << i;
     }
+    const auto first_rows = [&](bool expanded) {
+        std::vector<int32_t> rows;
+        for (const auto& s : layout.sequences(0, expanded)) rows.push_back(s.first_row);
+        return rows;
+    };
+    EXPECT_EQ(first_rows(true), (std::vector<int32_t>{0, 22}));
+    EXPECT_EQ(first_rows(false), (std::vector<int32_t>{20, 21, 34}));
+    EXPECT_EQ(never.sequences(0, false).size(), 5u);
+    EXPECT_TRUE(never.sequences(0, true).empty());
     // cp rank 1 has the rows from 21.
     EXPECT_EQ(layout.in_cp_share(parts[0], 0).size(), 0);
     EXPECT_EQ(layout.in_cp_share(parts[1], 0).begin, 0);

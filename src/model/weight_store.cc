@@ -132,7 +132,7 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
     for (int64_t head = slice.head_begin; head < slice.head_end; ++head) {
         source.row_begin = head * head_rows;
         source.row_end = source.row_begin + slice.nope;
-        if (slice.with_expand_k) heads.expand_k.push_back(pack());
+        if (slice.expanding && options_.device == Device::kCpu) heads.expand_k.push_back(pack());
         source.transpose = true;
         heads.uk.push_back(pack());
         source.row_begin = source.row_end;
@@ -140,11 +140,17 @@ Result<KvHeads> WeightStore::pack_kv_heads(const KvHeadSlice& slice) {
         source.transpose = false;
         heads.uv.push_back(pack());
     }
+    if (slice.expanding && options_.device == Device::kCuda) {
+        source.row_begin = slice.head_begin * head_rows;
+        source.row_end = slice.head_end * head_rows;
+        heads.expand_kv = pack();
+    }
     return heads;
 }
 
 size_t bytes_of(const KvHeads& heads) {
-    return bytes_of(heads.uk) + bytes_of(heads.expand_k) + bytes_of(heads.uv);
+    return bytes_of(heads.uk) + bytes_of(heads.uv) + bytes_of(heads.expand_k) +
+           bytes_of(heads.expand_kv);
 }
 
 Tensor WeightStore::on_device(Tensor tensor) const {

@@ -46,8 +46,11 @@ struct WeightSlice {
 // head; the absorbed form multiplies by W_UK's transpose, keys are made of latents by W_UK itself.
 struct KvHeads {
     std::vector<kernels::LinearWeight> uk;  // [heads], each [latent, nope]
-    std::vector<kernels::LinearWeight> expand_k;  // [heads], each [nope, latent]; where asked for
     std::vector<kernels::LinearWeight> uv;  // [heads], each [v, latent]
+    // Where asked for, on a CPU: [heads], each [nope, latent]; on the card all heads as kv_b_proj has
+    // them.
+    std::vector<kernels::LinearWeight> expand_k;
+    kernels::LinearWeight expand_kv;
 };
 struct KvHeadSlice {
     std::string module;
@@ -57,7 +60,7 @@ struct KvHeadSlice {
     int64_t nope = 0;
     int64_t v = 0;
     int64_t latent = 0;
-    bool with_expand_k = false;
+    bool expanding = false;
 };
 
 class WeightStore {

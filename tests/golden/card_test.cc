@@ -36,6 +36,7 @@ class CardGolden : public testing::Test {
     static std::unique_ptr<TestReplica> replica(const ReplicaOptions& more = {}) {
         ReplicaOptions options = more;
         options.device = Device::kCuda;
+        options.expand = !options.deterministic;
         options.tile_rows = options.max_rows;
         auto made = TestReplica::create(*model_, options);
         CHECK(made.ok(), "{}", made.message());
@@ -51,7 +52,7 @@ std::vector<GoldenPrompt> goldens(const std::string& file) {
     return *std::move(prompts);
 }
 
-// Deterministic or with rows quantised to FP8.
+// Deterministic, or with rows quantised to FP8 and prompts expanded.
 TEST_F(CardGolden, GivesTheTokens) {
     for (const bool deterministic : {true, false}) {
         auto on_card = replica({.deterministic = deterministic});
