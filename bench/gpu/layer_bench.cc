@@ -2,7 +2,7 @@
 // whole steps of two models that differ by two MoE layers, from the host's call to the logits, so
 // that half the difference is a layer. Weights are random (load_format dummy); KV is random.
 //
-// usage: layer_bench [--experts N] [--heads N]
+// usage: layer_bench [--experts N] [--heads N] [--only decode|prompts]
 //        N experts of the model's 256 (32: one card's of eight), N heads of its 128.
 //
 // `limit` is the larger of bytes and operations, of the products (FP8, weights read once, those of
@@ -98,6 +98,7 @@ class Bench {
             config, {.compute = DType::kBF16, .keep_fp8 = true, .device = Device::kCuda}, 1);
         auto made = TestReplica::create(*model_, {.max_rows = kMaxRows,
                                                   .tile_rows = kMaxRows,
+                                                  .expand = true,
                                                   .max_positions = positions,
                                                   .max_logits_rows = 1024,
                                                   .num_threads = 16,
@@ -158,19 +159,29 @@ class Bench {
     std::vector<int64_t> lengths_;
 };
 
-void run(int heads, int experts) {
+void run(int heads, int experts, const std::string& only) {
     std::vector<Case> cases;
-    for (const int64_t rows : {1, 4, 16, 64, 128, 256, 512, 1024}) cases.push_back({rows, 4096});
-    cases.push_back({64, 32768});
-    for (const int64_t context : {4096, 16384, 32768}) cases.push_back({kMaxRows, context, true});
+    if (only != "prompts") {
+        for (const int64_t rows : {1, 4, 16, 64, 128, 256, 512, 1024})
+            cases.push_back({rows, 4096});
+        cases.push_back({64, 32768});
+    }
+    if (only != "decode")
+        for (const int64_t context : {4096, 16384, 32768})
+            cases.push_back({kMaxRows, context, true});
     int64_t positions = 0;  // of all cases, as none gives back its blocks
     for (const Case& c : cases) positions += (c.prefill ? 1 : c.rows) * (c.context + 64);
 
-    const std::vector<int64_t> graph_rows = {1, 4, 16, 64, 128, 256, 512, 1024};
+    std::vector<int64_t> graph_rows = {1, 4, 16, 64, 128, 256, 512, 1024};
+    if (only == "prompts") graph_rows.clear();
     std::vector<double> times[2][2];  // [graph][more layers]
     for (const bool more : {false, true}) {
         const ModelConfig config = deepseek_v3(more ? kMoreLayers : kFewLayers, heads, experts);
         for (const bool graph : {false, true}) {
+            if (graph && graph_rows.empty()) {
+                times[1][more] = times[0][more];
+                continue;
+            }
             Bench bench(config, graph ? graph_rows : std::vector<int64_t>(), positions);
             for (const Case& c : cases) times[graph][more].push_back(bench.step_us(c));
         }
@@ -195,14 +206,16 @@ void run(int heads, int experts) {
 
 int main(int argc, char** argv) {
     int heads = 128, experts = 32;
+    std::string only;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (std::strcmp(argv[i], "--heads") == 0) heads = std::atoi(argv[i + 1]);
         if (std::strcmp(argv[i], "--experts") == 0) experts = std::atoi(argv[i + 1]);
+        if (std::strcmp(argv[i], "--only") == 0) only = argv[i + 1];
     }
     if (aerie::card::count() == 0) {
         std::puts("layer_bench: no GPU is here");
         return 1;
     }
     aerie::set_log_level(aerie::LogLevel::kWarning);
-    aerie::bench::run(heads, experts);
+    aerie::bench::run(heads, experts, only);
 }

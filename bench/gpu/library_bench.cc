@@ -1,7 +1,8 @@
 // The card's kernels that stand on libraries, each beside the card's limit: the time it would take
 // if it moved its bytes, or did its operations, at the card's measured rates (one H200: 4.6 TB/s,
 // bf16 770 and FP8 1351 TFLOP/s). Each time is the median of replays of a graph of many launches
-// over more data than the caches hold. usage: library_bench [mla|dense|tiles|experts [rows an expert]]
+// over more data than the caches hold. usage: library_bench [mla|prompts|dense|tiles|experts [rows
+// an expert]]
 #include <cuda_runtime.h>
 #include <fmt/core.h>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/expanded.h"
 #include "kernels/cuda/fp8_gemm.h"
 #include "kernels/cuda/fp8_ops.h"
 #include "kernels/cuda/fp8_tile.h"
@@ -174,6 +176,65 @@ void bench_chunk(Stream& stream, int rows, int before) {
                2.0 * kHeads * rows * (before + (rows + 1) / 2.0) * 1088, kBf16);
 }
 
+// A prompt's rows after `before` tokens, with keys and values per head: the attention alone, over
+// keys and values that are there, and all of it.
+void bench_expanded(int heads, int rows, int before) {
+    const int tokens = rows + before;
+    const int64_t piece = std::min(tokens, 16384);
+    Stream stream(nullptr, Device::kCuda);
+    stream.set_quantises_rows(true);
+    const Tensor pool = random_rows(tokens, kWidth), q = random_rows(rows, heads * 192);
+    const LinearWeight kv_b = random_weight(heads * 256, 512);
+    Tensor out(DType::kBF16, rows, heads * 128, Device::kCuda);
+    std::vector<int32_t> table(tokens / kPage);
+    std::iota(table.begin(), table.end(), 0);
+    const MlaSequence sequence{0, rows, before, table.data()};
+    MlaStep step({.max_rows = rows, .max_blocks = std::ssize(table), .piece_tokens = piece},
+                 {.heads = heads, .page_size = kPage});
+    step.prepare(stream, {}, 0, {&sequence, 1});
+    const double operations = 2.0 * heads * rows * (before + (rows + 1) / 2.0) * 320;
+    const std::string name = fmt::format("{} heads, {} rows up to {}", heads, rows, tokens);
+    const double us = time_us(stream, 4, [&](int) {
+        kernels::mla_attention(stream, {.q = q.view(),
+                                        .kv_layer = pool.view().data,
+                                        .page_size = kPage,
+                                        .heads = heads,
+                                        .scale = 0.1f,
+                                        .sequences = {},
+                                        .step = &step,
+                                        .expand_kv = &kv_b,
+                                        .out = out.view()});
+    });
+    print_line(name + ", all", us, 0, operations, kBf16);
+    if (tokens > piece) return;
+
+    const Tensor kv = random_rows(tokens, heads * 256);
+    std::vector<ExpandPlan::Tile> tiles;
+    for (int row = rows - 128; row >= 0; row -= 128)
+        tiles.push_back({row, 128, 0, before + row + 128});
+    Buffer on_card(tiles.size() * sizeof(tiles[0]), Device::kCuda);
+    card::copy_now(on_card.data(), tiles.data(), on_card.size());
+    Tensor lse(DType::kF32, rows, heads, Device::kCuda);
+    const double alone = time_us(stream, 4, [&](int) {
+        attend_tiles(stream, {.q = q.view(),
+                              .kv = kv.view(),
+                              .k_pe = pool.view().slice_cols(512, kWidth),
+                              .tiles = on_card.as<ExpandPlan::Tile>(),
+                              .num_tiles = static_cast<int>(tiles.size()),
+                              .heads = heads,
+                              .scale = 0.1f,
+                              .out = out.view(),
+                              .lse = lse.data<float>()});
+    });
+    print_line(name + ", attention", alone, 0, operations, kBf16);
+}
+
+void bench_prompts() {
+    print_head("prompts, keys and values per head", "GB/s");
+    for (int heads : {128, 32, 8})
+        for (int tokens : {4096, 16384, 32768}) bench_expanded(heads, 4096, tokens - 4096);
+}
+
 void bench_mla() {
     print_head("MLA decode, heads, requests, tokens", "GB/s");
     Stream stream(nullptr, Device::kCuda);
@@ -307,6 +368,7 @@ int main(int argc, char** argv) {
         return 1;
     }
     if (what.empty() || what == "mla") bench_mla();
+    if (what.empty() || what == "prompts") bench_prompts();
     if (what.empty() || what == "dense") bench_dense(false);
     if (what == "tiles") bench_dense(true);
     if (what.empty() || what == "experts") bench_experts(argc > 2 ? std::atoi(argv[2]) : 0);
