@@ -105,18 +105,15 @@ Status RankHost::load_experts() {
             model(), {.expert_begin = begin, .expert_end = end, .with_mtp = with_mtp()}, *weights_,
             stream);
         if (!routed) return routed.error();
-        if (device() == Device::kCuda) {
-            card_experts_ = *std::move(routed);
-            if (!serves_others(place)) continue;
-        }
-        const model::RoutedExperts& experts = device() == Device::kCuda ? card_experts_ : *routed;
+        if (device() == Device::kCuda) card_experts_ = *routed;
+        if (device() == Device::kCuda && !placement().experts_serve_others()) continue;
         expert::ExpertRankOptions options;
         options.side = expert_side_options(place);
         options.card = card_experts_options(options.side);
         options.pool = options_.pool;
         options.first_expert = begin;
         options.metrics = metrics::ExpertMetrics(registry_, config().settings.served_model_name, place.ep);
-        for (const auto* layer : experts.layers) {
+        for (const auto* layer : routed->layers) {
             options.layers.push_back(layer == nullptr ? std::span<const kernels::ExpertWeights>()
                                                       : std::span(*layer));
         }
@@ -207,7 +204,7 @@ Status RankHost::load_replica(Replica& replica) {
     return make_leader(replica, metrics);
 }
 
-// Without its files, if the disk does not take them, a replica serves as well.
+// A replica serves as well without them.
 void RankHost::make_files(Replica& replica, KvPoolShape shape) {
     shape.num_blocks = kv_blocks_options(replica.place).lower.num_file_slots;
     for (int c = 0; shape.num_blocks > 0 && c < replica.place.cp_size; ++c) {
@@ -223,7 +220,7 @@ void RankHost::make_files(Replica& replica, KvPoolShape shape) {
 std::unique_ptr<exchange::AttentionSide> RankHost::make_exchange(
     const Replica& replica, const model::RankPlaceInReplica& place,
     const metrics::AttentionMetrics& metrics, Stream& stream) {
-    if (has_all_experts(replica.place))
+    if (computes_experts(replica.place))
         return exchange::make_card_side(card_side_options(replica.place, stream));
     exchange::AttentionSideOptions options =
         attention_side_options(replica.place.ranks[place.index()]);
@@ -250,7 +247,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
     rank.stream = std::make_unique<Stream>(options_.pool, device());
     rank.stream->set_quantises_rows(device() == Device::kCuda && !deterministic());
     rank.exchange = make_exchange(replica, place, metrics, *rank.stream);
-    if (has_all_experts(replica.place))
+    if (computes_experts(replica.place))
         rank.experts = metrics::ExpertMetrics(registry_, config().settings.served_model_name, 0);
     const int max_rows = step_rows_max(replica.place);
     auto made = model::AttentionRank::create({.config = &model(),

@@ -95,10 +95,9 @@ class RankHost final : public control::HostRuntime {
     bool deterministic() const;
     bool with_mtp() const;
     int64_t tile_rows() const;
-    // On a card: the replica's stream computes them all (exchange/card_side.h).
-    bool has_all_experts(const AttentionReplica& replica) const;
-    // On a card: to attention ranks elsewhere.
-    bool serves_others(const RankPlace& expert_rank) const;
+    bool computes_experts(const AttentionReplica& replica) const {
+        return device() == Device::kCuda && placement().has_all_experts(replica);
+    }
     int max_running(const AttentionReplica& replica) const;
     int step_rows_max(const AttentionReplica& replica) const;
     int logits_rows_max(const AttentionReplica& replica) const;

@@ -42,20 +42,6 @@ int64_t RankHost::tile_rows() const {
     return deterministic() ? 256 : 1024;
 }
 
-bool RankHost::has_all_experts(const AttentionReplica& replica) const {
-    if (device() == Device::kCpu) return false;
-    const std::vector<int>& copy = placement().copies[replica.expert_copy].ranks;
-    return copy.size() == 1 && replica.ranks.size() == 1 &&
-           placement().experts[copy.front()].node == replica.node;
-}
-
-bool RankHost::serves_others(const RankPlace& expert_rank) const {
-    return std::any_of(placement().replicas.begin(), placement().replicas.end(),
-                       [&](const AttentionReplica& replica) {
-                           return replica.node != expert_rank.node || !has_all_experts(replica);
-                       });
-}
-
 int RankHost::max_running(const AttentionReplica& replica) const {
     return options_.loaded->memory.replicas[replica.replica].max_running_requests;
 }
@@ -155,7 +141,7 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
 // A step has at most as many rows as requests run.
 static_assert(kGraphRowsMax <= model::StepNumbers::kFewRows);
 std::vector<int64_t> RankHost::graph_rows(const AttentionReplica& replica) const {
-    return has_all_experts(replica) ? graph_rows_of(max_running(replica))
+    return computes_experts(replica) ? graph_rows_of(max_running(replica))
                                     : std::vector<int64_t>();
 }
 

@@ -81,7 +81,7 @@ class Planner {
             at.expert_weights += sizes_.experts(place.ep, placement_.expert_ep());
             const auto [begin, end] =
                 experts_of(place.ep, placement_.expert_ep(), model_.n_routed_experts);
-            if (!shares_stream())
+            if (cpu() || placement_.experts_serve_others())
                 at.activations += sizes_.expert_activations(mailbox_rows_all, end - begin);
         }
         std::sort(plan_.cards.begin(), plan_.cards.end(), [](const auto& a, const auto& b) {
@@ -89,24 +89,17 @@ class Planner {
         });
     }
 
-    // One card with all: attention's stream computes the experts too (exchange/card_side.h).
-    bool shares_stream() const {
-        return !cpu() && placement_.attention.size() == 1 && placement_.experts.size() <= 1;
-    }
     int64_t attention_activations(const AttentionReplica& replica) const {
         const int running = num_running(config_, placement_, replica);
         const int tp = replica.tp_size, cp = replica.cp_size, ep = placement_.expert_ep();
         if (cpu()) return sizes_.attention_activations(tp, cp, ep, running);
-        const int local_experts = shares_stream() ? model_.n_routed_experts : 0;
-        const CardStep step = sizes_.card_step(replica, running, local_experts);
-        // What comes back from other cards: a row of each expert rank, for each microbatch.
-        const int64_t mailboxes = shares_stream()
-                                      ? 0
-                                      : sizes_.num_slots() *
-                                            std::min<int64_t>(ep, model_.num_experts_per_tok) *
-                                            ((step.rows + tp * cp - 1) / (tp * cp)) *
-                                            model_.hidden_size * sizes_.compute_bytes();
-        return card_step_bytes(model_, step) + mailboxes;
+        const bool has_experts = placement_.has_all_experts(replica);
+        const CardStep step =
+            sizes_.card_step(replica, running, has_experts ? model_.n_routed_experts : 0);
+        // Else what they make of rows elsewhere comes back as fp32 (exchange/staged_side.cc).
+        const int64_t staged =
+            has_experts ? 0 : sizes_.held(step.rows / (tp * cp) * model_.hidden_size * 4);
+        return card_step_bytes(model_, step) + staged;
     }
 
     int64_t within_fraction() const {

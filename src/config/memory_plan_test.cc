@@ -258,9 +258,9 @@ std::string memory_error(const Config& config, int64_t card_memory) {
 
 TEST(NotEnoughMemory, NamesMoreExpertNodes) {
     EXPECT_EQ(memory_error(cluster(1), 141 * kGiB), "");
-    const std::string text = memory_error(cluster(1), 80 * kGiB);
+    const std::string text = memory_error(cluster(1), 77 * kGiB);
     EXPECT_THAT(text,
-                testing::StartsWith("not enough memory: node-2 card 0 has 80.0 GiB; attention "
+                testing::StartsWith("not enough memory: node-2 card 0 has 77.0 GiB; attention "
                                     "weights 0 B + expert weights 76.1 GiB"));
     EXPECT_THAT(text,
                 testing::HasSubstr("ep_size = 16 in settings.json with expert_ep = 16, nodes = 4 "

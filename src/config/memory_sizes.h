@@ -125,9 +125,10 @@ class Sizes {
         const int64_t c = compute_bytes(), h = m_.hidden_size;
         const int64_t rows = config_.ae_separation.expert_rows_max;
         const int64_t mailboxes = num_slots() * mailbox_rows_all * h * c;
-        if (gpu()) {
-            return mailboxes + 2 * held(rows * h * c) +
-                   held(card_expert_scratch_bytes(m_, rows, num_experts, deterministic()));
+        if (gpu()) {  // mailboxes are the host's (expert/card_experts.h)
+            const int64_t most = std::max<int64_t>(rows, step_tokens());
+            return 2 * held(most * h * c) + 2 * held(most * m_.num_experts_per_tok * 4) +
+                   held(card_expert_scratch_bytes(m_, most, num_experts, deterministic()));
         }
         return rows * m_.num_experts_per_tok * (2 * m_.moe_intermediate_size + h) * c + mailboxes;
     }

@@ -139,6 +139,18 @@ bool Placement::has_role(int node, Role role) const {
            std::any_of(experts.begin(), experts.end(), is);
 }
 
+bool Placement::has_all_experts(const AttentionReplica& replica) const {
+    const std::vector<int>& copy = copies[replica.expert_copy].ranks;
+    if (copy.size() != 1 || replica.ranks.size() != 1) return false;
+    const RankPlace &expert = experts[copy.front()], &own = attention[replica.ranks.front()];
+    return expert.node == own.node && expert.card == own.card;
+}
+
+bool Placement::experts_serve_others() const {
+    return !std::all_of(replicas.begin(), replicas.end(),
+                        [this](const auto& replica) { return has_all_experts(replica); });
+}
+
 std::pair<int, int> experts_of(int ep_rank, int num_ranks, int num_experts) {
     const int share = num_experts / num_ranks, extra = num_experts % num_ranks;
     const int begin = ep_rank * share + std::min(ep_rank, extra);

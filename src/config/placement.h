@@ -61,6 +61,11 @@ struct Placement {
     std::vector<int> prefill_replicas() const;
     std::vector<int> decode_replicas() const;
     bool has_role(int node, Role role) const;
+    // The replica's one card holds all experts of its copy too: a GPU computes both in one stream
+    // (exchange/card_side.h).
+    bool has_all_experts(const AttentionReplica& replica) const;
+    // Some replica has not: on a GPU, experts then have mailboxes and a stream of their own as well.
+    bool experts_serve_others() const;
 };
 
 // decode_attention_nodes names the same nodes as prefill_nodes: one unified attention role there.

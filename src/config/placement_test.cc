@@ -93,6 +93,25 @@ TEST(Placement, WithoutSeparationEveryCardHasBothRoles) {
     for (const auto& replica : p.replicas) EXPECT_EQ(replica.expert_copy, replica.replica);
 }
 
+TEST(Placement, ACardWithAllExpertsIsTold) {
+    Config config;
+    config.cluster.nodes = 3;
+    EXPECT_TRUE(place(config).has_all_experts(place(config).replicas[2]));  // a copy on each
+    EXPECT_FALSE(place(config).experts_serve_others());
+    config.ae_separation.enabled = true;
+    config.ae_separation.prefill_nodes = {"node-0"};
+    config.ae_separation.decode_nodes = {"node-1"};
+    config.cluster.nodes = 2;
+    const Placement shared = place(config);
+    EXPECT_FALSE(shared.has_all_experts(shared.replicas[0]));
+    EXPECT_TRUE(shared.has_all_experts(shared.replicas[1]));
+    EXPECT_TRUE(shared.experts_serve_others());
+    config.cluster.nodes = 3;
+    config.ae_separation.decode_attention_nodes = {"node-1"};
+    config.ae_separation.decode_nodes = {"node-2"};
+    EXPECT_FALSE(place(config).has_all_experts(place(config).replicas[1]));
+}
+
 TEST(Placement, FirstExpertRanksHoldOneMore) {
     for (int num_experts : {1, 7, 32, 256, 257}) {
         for (int num_ranks = 1; num_ranks <= std::min(num_experts, 40); ++num_ranks) {
