@@ -231,10 +231,62 @@ void bench_small(Stream& stream) {
     }
 }
 
+// The limit is that of reading the logits once.
+void bench_draw(Stream& stream) {
+    constexpr int kVocab = 129280, kMostRows = 256;
+    struct Case {
+        const char* name;
+        double inverse_temperature, top_p;
+        int top_k;
+    };
+    const Case cases[] = {{"draw greedy", 0, 1, 0},
+                          {"draw temperature", 1, 1, 0},
+                          {"draw top_p 0.95", 1 / 0.6, 0.95, 0},
+                          {"draw top_k 50", 1 / 0.6, 1, 50},
+                          {"draw nothing", 0, 1, 0}};
+    const auto is_wanted = [](const Case& c) {
+        return std::string(c.name).find(wanted) != std::string::npos;
+    };
+    if (std::none_of(std::begin(cases), std::end(cases), is_wanted)) return;
+    Tensor host(DType::kF32, kMostRows, kVocab);
+    std::mt19937 random(3);
+    std::normal_distribution<float> values(0, 3);
+    for (int64_t i = 0; i < kMostRows * kVocab; ++i) host.data<float>()[i] = values(random);
+    std::vector<Tensor> logits(3);
+    for (Tensor& tensor : logits) {
+        tensor = Tensor(DType::kF32, kMostRows, kVocab, Device::kCuda);
+        card::copy_now(tensor.view().data, host.view().data, host.num_bytes());
+    }
+    Buffer card_params(kMostRows * sizeof(DrawParams), Device::kCuda);
+    Buffer drawn(kMostRows * sizeof(Drawn), Device::kCuda);
+    for (const Case& c : cases) {
+        if (!is_wanted(c)) continue;
+        std::vector<DrawParams> params(kMostRows);
+        for (DrawParams& p : params)
+            p = {.noise_base = random() * uint64_t{0x9e3779b97f4a7c15},
+                 .inverse_temperature = c.inverse_temperature,
+                 .top_p = c.top_p,
+                 .top_k = c.top_k,
+                 .num_ids = &c == std::end(cases) - 1 ? 0 : kVocab};
+        card::copy_now(card_params.data(), params.data(), card_params.size());
+        for (int64_t rows : {1, 16, 64, 128, 256}) {
+            const double us = time_of(stream, [&](int i) {
+                // Few rows lie in the second-level cache, as the product that made them leaves them.
+                const int64_t first = i * rows % kMostRows;
+                draw(stream, {.logits = logits[i % logits.size()].view().slice_rows(first, first + rows),
+                              .params = card_params.as<DrawParams>(),
+                              .drawn = drawn.as<Drawn>()});
+            });
+            report(c.name, rows, us, 4.0 * static_cast<double>(rows) * kVocab, 0);
+        }
+    }
+}
+
 int run() {
     CHECK(card::count() > 0, "no card");
     Stream stream(nullptr, Device::kCuda);
     bench_small(stream);
+    bench_draw(stream);
     for (DType type : {DType::kF8E4M3, DType::kBF16}) {
         bench_linear(stream, "q_a+kv_a 2112x7168", 2112, kHidden, type, {1, 16, 64, 256, 1024});
         bench_linear(stream, "q_b 24576x1536", 24576, 1536, type, {1, 16, 64, 256, 1024});

@@ -9,7 +9,7 @@
 namespace aerie {
 
 // splitmix64's finaliser: every input bit reaches every output bit.
-inline uint64_t mix64(uint64_t x) {
+constexpr uint64_t mix64(uint64_t x) {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9u;
     x ^= x >> 27;

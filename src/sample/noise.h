@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/hash.h"
+#include "kernels/draw_math.h"
 
 namespace aerie::sample {
 
@@ -22,15 +23,8 @@ inline uint64_t noise_base(const NoiseKey& key) {
     return mix64(h ^ (static_cast<uint64_t>(key.position) + 0x8cb92ba72f3d8dd7u));
 }
 
-// Element id + 1 of the splitmix64 stream that starts at `base`: 64 random bits.
-inline uint64_t noise_bits(uint64_t base, int32_t id) {
-    return mix64(base + (static_cast<uint64_t>(id) + 1) * 0x9e3779b97f4a7c15u);
-}
-
-// Uniform in (0, 1): (k + 1/2) / 2^52, which doubles hold exactly, so neither 0 nor 1.
-inline double noise_uniform(uint64_t bits) {
-    return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
-}
+using kernels::noise_bits;
+using kernels::noise_uniform;
 
 // Standard Gumbel noise of an id: -log(-log(u)).
 double gumbel(const NoiseKey& key, int32_t id);

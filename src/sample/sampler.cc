@@ -9,19 +9,16 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "kernels/draw_math.h"
+#include "sample/on_card.h"
 #include "sample/race.h"
 
 namespace aerie::sample {
 namespace {
 
-constexpr double kGreedyBelow = 1e-6;  // as SGLang
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+using kernels::ordered;
 
-// A number that orders as the float does, -0 apart.
-int32_t ordered(float x) {
-    const auto bits = std::bit_cast<int32_t>(x);
-    return bits ^ ((bits >> 31) & 0x7fffffff);
-}
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // Orders candidates: the larger logit, of equal ones the lower id, has the larger key.
 uint64_t key_of(float logit, int32_t id) {
@@ -30,20 +27,6 @@ uint64_t key_of(float logit, int32_t id) {
 }
 int32_t id_of(uint64_t key) {
     return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(key));
-}
-
-// exp(x) for x <= 0 within 2e-7 of the value: 2^n · 2^f with f in [-0.5, 0.5] from the Taylor
-// series; 0 where x is below about -88. Our own and without a branch, so that the loop over a row
-// vectorises.
-float exp_of(float x) {
-    const float y = x * 1.44269504f;
-    const float bounded = y > -127.0f ? y : -127.0f;
-    const float rounded = (bounded + 0x1.8p23f) - 0x1.8p23f;
-    const float f = (bounded - rounded) * 0.693147181f;
-    const float series =
-        1 + f * (1 + f * (0.5f + f * (1.f / 6 + f * (1.f / 24 + f * (1.f / 120 + f / 720)))));
-    const float power = std::bit_cast<float>((static_cast<int32_t>(rounded) + 127) << 23);
-    return series * power;
 }
 
 }  // namespace
@@ -118,9 +101,9 @@ Status Sampler::Row::load(const float* row, const SamplerOptions& options,
     if (most >= ordered(-kNever) || least < ordered(kNever)) {
         int bad = 0;
         while (logits[bad] < -kNever) ++bad;
-        return error("the logit of token {} is {}, a finite number was expected", bad, logits[bad]);
+        return not_finite(bad, logits[bad]);
     }
-    if (most == ordered(kNever)) return error("no token is left to be sampled: all are ruled out");
+    if (most == ordered(kNever)) return none_is_left();
     first_largest = 0;
     while (ordered(logits[first_largest]) != most) ++first_largest;
     largest = logits[first_largest];
@@ -152,7 +135,7 @@ double Sampler::Row::weigh() {
     const size_t n = logits.size();
     const float* x = logits.data();
     float* w = weights.data();
-    for (size_t i = 0; i < n; ++i) w[i] = exp_of((x[i] - largest) * scale);
+    for (size_t i = 0; i < n; ++i) w[i] = kernels::draw_weight((x[i] - largest) * scale);
     double lanes[8] = {};  // one order of addition, whatever the vector width
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -249,7 +232,7 @@ Result<int32_t> Sampler::sample(const float* logits, const SamplingParams& param
                                 std::span<const uint32_t> allowed) {
     Row& row = *row_;
     RETURN_IF_ERROR(row.load(logits, options_, params, output, allowed));
-    if (!(params.temperature >= kGreedyBelow) || params.top_k == 1) return row.first_largest;
+    if (is_greedy(params)) return row.first_largest;
 
     const int n = options_.num_ids;
     row.inverse_temperature = 1 / params.temperature;

@@ -13,6 +13,7 @@
 #include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "kernels/rows.h"
+#include "kernels/sampling.h"
 #include "kernels/time_stamp.h"
 
 namespace aerie::kernels::cuda {
@@ -37,6 +38,7 @@ LinearWeight pack_linear(std::span<const LinearSource> sources, bool keep_fp8);
 void dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out);
 void mla_attention(Stream& stream, const MlaArgs& args);
 void routed_ffn(Stream& stream, const RoutedArgs& args);
+void draw(Stream& stream, const DrawArgs& args);
 void time_stamp(Stream& stream, int64_t* at);
 
 }  // namespace aerie::kernels::cuda
