@@ -27,9 +27,8 @@ constexpr int32_t ordered(float x) {
 }
 
 // What top_p adds up: exp(x) for x <= 0 within 3e-7 of the value, in steps of 2^-34, so that a double
-// holds any sum of kMaxDrawIds of them exactly, whatever the order. 2^n · 2^f with f in [-0.5, 0.5]
+// holds any sum of 2^18 of them exactly, whatever the order. 2^n · 2^f with f in [-0.5, 0.5]
 // from the Taylor series; without a branch, so that a loop over a row vectorises.
-inline constexpr int kMaxDrawIds = 262'000;
 constexpr float draw_weight(float x) {
     const float y = x * 1.44269504f;
     const float bounded = y > -127.0f ? y : -127.0f;

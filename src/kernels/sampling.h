@@ -27,9 +27,11 @@ struct Drawn {
     float logit = 0;
 };
 
+inline constexpr int kMaxDrawIds = 262'000;
+
 // drawn[row] of logits[row] by params[row]. What is drawn is what Sampler draws, on any card and in
 // any batch, but that the two may take logarithms whose last bits differ: another token comes of it
-// where two ids' scores are equal but for these, once in some 10^13 draws.
+// where two ids' scores are equal but for these, once in some 10^14 draws.
 struct DrawArgs {
     ConstView logits;                    // [rows, vocab_size] float32, vocab_size <= kMaxDrawIds
     const DrawParams* params = nullptr;  // [rows] of the card

@@ -23,6 +23,10 @@ Status check_options(const AttentionRankOptions& o) {
     CHECK(!o.stream->on_card() || (place.size() == 1 && o.tile_rows >= o.max_rows &&
                                    !o.weights->has_mtp),
           "a rank on the card is alone, with tiles of whole steps, without MTP");
+    if (o.stream->on_card() && o.config->vocab_size > kernels::kMaxDrawIds) {
+        return error("vocab_size {}: a card draws tokens from at most {}", o.config->vocab_size,
+                     kernels::kMaxDrawIds);
+    }
     if (o.pool->width() != o.config->latent_dim()) {
         return error("KV pool holds {} values a token, the model needs {}", o.pool->width(),
                      o.config->latent_dim());
@@ -123,8 +127,9 @@ Workspace::Workspace(const AttentionRankOptions& o, const StepLimits& limits) {
 }
 
 void Workspace::add_card_buffers(const ModelConfig& config) {
-    stamps = Tensor(DType::kI64, 1, 2 * config.num_hidden_layers + 1, Device::kCuda);
-    stamps_of_card = PinnedBuffer(stamps.num_bytes());
+    static_assert(sizeof(kernels::Drawn) == sizeof(int64_t));
+    told = Tensor(DType::kI64, 1, 2 * config.num_hidden_layers + 1 + logits.rows(), Device::kCuda);
+    told_to_host = PinnedBuffer(told.num_bytes());
     logits_of_card = PinnedBuffer(logits.num_bytes());
 }
 
@@ -159,7 +164,7 @@ AttentionRank::Impl::Impl(const AttentionRankOptions& o, const StepLimits& limit
 }
 
 void AttentionRank::Impl::prepare(const StepInput& input, int64_t padded_rows) {
-    numbers.set(stream, layout, input.logits_rows, padded_rows);
+    numbers.set(stream, layout, input, padded_rows);
     if (!mla) return;
     CHECK(layout.num_tiles() == 1, "a card's step has one tile, here are {}", layout.num_tiles());
     mla->prepare(stream, layout.sequences(0, false), padded_rows, layout.sequences(0, true));
@@ -167,6 +172,7 @@ void AttentionRank::Impl::prepare(const StepInput& input, int64_t padded_rows) {
 
 Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* observer) {
     if (options.profile != nullptr) options.profile->begin();
+    num_drawn = 0;
     if (const StepGraph* step = graph_for(input)) {
         ++num_graph_steps;
         prepare(input, step->rows);
@@ -178,7 +184,7 @@ Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* obser
         RETURN_IF_ERROR(compute(input, observer));
     }
     if (!stream.on_card()) return {};
-    fetch_logits();
+    fetch_results(input);
     if (observer != nullptr) report_times(*observer);
     return {};
 }
@@ -223,7 +229,7 @@ Status AttentionRank::Impl::finish(const Tensor& norm, const StepInput& input) {
     end_of(StepOp::kResidual);
     if (weights.has_mtp)
         RETURN_IF_ERROR(gather_all_hidden(static_cast<int64_t>(input.tokens.size())));
-    RETURN_IF_ERROR(compute_logits(input.logits_rows));
+    RETURN_IF_ERROR(compute_logits(input));
     end_of(StepOp::kLogits);
     return {};
 }
@@ -285,6 +291,10 @@ Status AttentionRank::draft(const DraftInput& input, LayerObserver* observer) {
 }
 
 ConstView AttentionRank::logits() const { return impl_->logits(); }
+
+std::span<const kernels::Drawn> AttentionRank::drawn() const { return impl_->drawn(); }
+
+bool AttentionRank::draws() const { return impl_->stream.on_card(); }
 
 ConstView AttentionRank::hidden_rows() const { return impl_->all_hidden(); }
 

@@ -45,8 +45,10 @@ struct Workspace {
     Tensor logits_hidden;  // [logits rows, hidden]
     Tensor logits_part;    // [logits rows, the rank's vocabulary] f32; empty where tp_size is 1
     Tensor logits;         // [logits rows, vocab_size] f32; leader only
-    Tensor stamps;                // [1, 2 · layers + 1] i64 of a card: each layer's begin and end of attention
-    PinnedBuffer stamps_of_card;  // what the host reads of them
+    // Of a card, what a step tells the host: [1, 2 · layers + 1] i64, each layer's begin and end of
+    // attention, and then a kernels::Drawn, as large, for each logits row.
+    Tensor told;
+    PinnedBuffer told_to_host;
     PinnedBuffer logits_of_card;  // [logits rows, vocab_size] f32, what the leader reads of a card
 
     Tensor draft_input;  // [T, 2 · hidden] what eh_proj multiplies; empty without MTP
@@ -82,6 +84,7 @@ struct AttentionRank::Impl {
         card::Graph graph;
     };
     const StepGraph* graph_for(const StepInput& input) const;
+    int64_t num_stamps() const { return 2 * config.num_hidden_layers + 1; }
     void stamp(int64_t at);  // on a CPU nothing
     void report_times(LayerObserver& observer);
     int64_t longest_sequence() const {  // that the pool and the rope table have room for
@@ -121,11 +124,12 @@ struct AttentionRank::Impl {
     Status route(int layer, int microbatch, Phase phase);
 
     // logits.cc
-    Status compute_logits(std::span<const int32_t> rows);
+    Status compute_logits(const StepInput& input);
     ConstView logits() const;
+    std::span<const kernels::Drawn> drawn() const;
     Status gather_all_hidden(int64_t num_rows);
     Status gather_hidden(std::span<const int32_t> rows);
-    void fetch_logits();
+    void fetch_results(const StepInput& input);
     Status gather_logits(int64_t num_rows);
 
     void end_of(StepOp op) {
@@ -162,6 +166,7 @@ struct AttentionRank::Impl {
     int64_t query_width;              // columns of qkv before the latent
     bool in_flight[kMaxMicrobatches] = {};  // a dispatch waits for its combine
     int64_t num_logits_rows = 0;
+    size_t num_drawn = 0;  // of the last step, rows of logits that might have been
     int64_t num_hidden_rows = 0;  // of all_hidden()
 };
 

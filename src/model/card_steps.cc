@@ -24,13 +24,15 @@ struct EmptyStep {
             sequences.push_back({row, std::min(rows_each, num_rows - row), 0, tables});
         for (int64_t row = 0; row < num_logits; ++row)
             logits_rows.push_back(static_cast<int32_t>(row));
+        draws.resize(logits_rows.size());
     }
     EmptyStep(const EmptyStep&) = delete;
-    StepInput input() const { return {tokens, sequences, begin, phase, logits_rows}; }
+    StepInput input() const { return {tokens, sequences, begin, phase, logits_rows, draws}; }
 
     std::vector<int32_t> tokens, table, logits_rows;
     std::vector<std::span<const int32_t>> tables;
     std::vector<SequenceSlice> sequences;
+    std::vector<kernels::DrawParams> draws;
     std::vector<int64_t> begin = {0};
     Phase phase;
 };
@@ -55,11 +57,11 @@ const AttentionRank::Impl::StepGraph* AttentionRank::Impl::graph_for(const StepI
 }
 
 void AttentionRank::Impl::stamp(int64_t at) {
-    if (stream.on_card()) kernels::time_stamp(stream, ws.stamps.data<int64_t>() + at);
+    if (stream.on_card()) kernels::time_stamp(stream, ws.told.data<int64_t>() + at);
 }
 
 void AttentionRank::Impl::report_times(LayerObserver& observer) {
-    const int64_t* stamps = ws.stamps_of_card.as<int64_t>();
+    const int64_t* stamps = ws.told_to_host.as<int64_t>();
     const auto seconds = [&](int from) {
         return static_cast<double>(stamps[from + 1] - stamps[from]) * 1e-9;
     };

@@ -1,33 +1,54 @@
-// The hidden rows that MTP continues from, and the LM head: split over the vocabulary by tp, on the
+// What a pass ends with. The hidden rows that MTP continues from, and the LM head: split over the vocabulary by tp, on the
 // ranks of cp 0; the leader gets all of it.
 #include "kernels/rows.h"
 #include "model/attention_rank_impl.h"
 
 namespace aerie::model {
 
-Status AttentionRank::Impl::compute_logits(std::span<const int32_t> rows) {
-    num_logits_rows = static_cast<int64_t>(rows.size());
-    if (rows.empty()) return {};
-    RETURN_IF_ERROR(gather_hidden(rows));
+Status AttentionRank::Impl::compute_logits(const StepInput& input) {
+    num_logits_rows = std::ssize(input.logits_rows);
+    if (num_logits_rows == 0) return {};
+    RETURN_IF_ERROR(gather_hidden(input.logits_rows));
     if (place.cp == 0) {
         Tensor& into = place.tp_size > 1 ? ws.logits_part : ws.logits;
         kernels::linear(stream, {.x = ws.logits_hidden.first_rows(num_logits_rows),
                                  .w = weights.lm_head,
                                  .y = into.first_rows(num_logits_rows)});
     }
-    return place.tp_size > 1 ? gather_logits(num_logits_rows) : Status();
+    if (place.tp_size > 1) RETURN_IF_ERROR(gather_logits(num_logits_rows));
+    if (stream.on_card() && place.index() == 0 && !input.draws.empty()) {
+        kernels::draw(stream, {.logits = ws.logits.first_rows(num_logits_rows),
+                               .params = numbers.draws(),
+                               .drawn = reinterpret_cast<kernels::Drawn*>(
+                                   ws.told.data<int64_t>() + num_stamps())});
+    }
+    return {};
 }
 
-// A step's only wait for the card.
-void AttentionRank::Impl::fetch_logits() {
-    const ConstView from = ws.logits.first_rows(num_logits_rows);
-    if (!from.empty()) {
-        card::copy(stream.queue(), ws.logits_of_card.as<float>(), from.data,
-                   static_cast<size_t>(from.rows * from.cols) * sizeof(float));
+// What the host reads of a step, with the step's only wait for the card.
+void AttentionRank::Impl::fetch_results(const StepInput& input) {
+    const int64_t row_bytes = ws.logits.cols() * static_cast<int64_t>(sizeof(float));
+    const auto is_drawn = [&](int64_t row) {
+        return !input.draws.empty() && input.draws[row].num_ids > 0;
+    };
+    for (int64_t begin = 0, end; begin < num_logits_rows; begin = end) {
+        end = begin + 1;
+        if (is_drawn(begin)) continue;
+        while (end < num_logits_rows && !is_drawn(end)) ++end;
+        card::copy(stream.queue(), ws.logits_of_card.as<std::byte>() + begin * row_bytes,
+                   ws.logits.data<std::byte>() + begin * row_bytes,
+                   static_cast<size_t>((end - begin) * row_bytes));
     }
-    card::copy(stream.queue(), ws.stamps_of_card.as<int64_t>(), ws.stamps.data<int64_t>(),
-               ws.stamps.num_bytes());
+    num_drawn = input.draws.size();
+    card::copy(stream.queue(), ws.told_to_host.as<int64_t>(), ws.told.data<int64_t>(),
+               (static_cast<size_t>(num_stamps()) + num_drawn) * sizeof(int64_t));
     card::synchronize(stream.queue());
+}
+
+std::span<const kernels::Drawn> AttentionRank::Impl::drawn() const {
+    if (num_drawn == 0) return {};
+    const int64_t* behind_stamps = ws.told_to_host.as<int64_t>() + num_stamps();
+    return {reinterpret_cast<const kernels::Drawn*>(behind_stamps), num_drawn};
 }
 
 ConstView AttentionRank::Impl::logits() const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exchange/phase.h"
+#include "kernels/sampling.h"
 #include "tensor/view.h"
 
 namespace aerie::model {
@@ -31,6 +32,9 @@ struct StepInput {
     std::span<const int64_t> microbatch_begin;
     Phase phase = Phase::kPrefill;
     std::span<const int32_t> logits_rows;  // rows of the step whose logits are wanted
+    // Of a card: [logits_rows], or none. Where num_ids is not 0 the row's token is drawn there, and its
+    // logits do not come to the host.
+    std::span<const kernels::DrawParams> draws = {};
 };
 
 // A pass through the MTP layer, number num_hidden_layers. Its slot j of a sequence is the KV that the

@@ -75,6 +75,10 @@ Status StepLayout::check(const StepInput& input) const {
         return error("step: {} rows of logits, expected at most {}", input.logits_rows.size(),
                      limits_.max_logits_rows);
     }
+    if (!input.draws.empty() && input.draws.size() != input.logits_rows.size()) {
+        return error("step: {} draws for {} rows of logits", input.draws.size(),
+                     input.logits_rows.size());
+    }
     for (int32_t row : input.logits_rows) {
         if (row < 0 || row >= rows) return error("step: logits of row {} of {}", row, rows);
     }

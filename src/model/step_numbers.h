@@ -25,7 +25,7 @@ class StepNumbers {
     // card the copy of the last call must have been made: steps end with a wait for their logits.
     // There the step is filled up to padded_rows with rows that store nothing, for a graph of so
     // many; 0: it is not.
-    void set(Stream& stream, const StepLayout& layout, std::span<const int32_t> logits_rows,
+    void set(Stream& stream, const StepLayout& layout, const StepInput& input,
              int64_t padded_rows = 0);
 
     const int32_t* own_tokens() const { return own_tokens_; }        // [own rows]
@@ -33,18 +33,21 @@ class StepNumbers {
     const int32_t* positions() const { return positions_; }          // [rows]
     const int64_t* slots() const { return slots_; }              // [rows] in this cp rank's pool
     const int32_t* logits_rows() const { return logits_rows_; }  // [rows of logits]
+    // Of the card: [rows of logits] where the step has any or is filled up.
+    const kernels::DrawParams* draws() const { return draws_; }
 
   private:
     void place(int64_t rows);
 
     int64_t max_rows_ = 0;  // of a step's rows and of its logits'
-    PinnedBuffer staged_;   // of the card: slots, positions, tokens, logits_rows
+    PinnedBuffer staged_;   // of the card: slots, positions, tokens, logits_rows, draws
     Buffer on_card_;
     const int32_t* own_tokens_ = nullptr;
     const int32_t* own_positions_ = nullptr;
     const int32_t* positions_ = nullptr;
     const int64_t* slots_ = nullptr;
     const int32_t* logits_rows_ = nullptr;
+    const kernels::DrawParams* draws_ = nullptr;
 };
 
 }  // namespace aerie::model

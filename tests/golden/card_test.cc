@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "config/card_memory.h"
 #include "config/memory_plan.h"
 #include "model/testing/demo.h"
+#include "sample/on_card.h"
 
 namespace aerie::model {
 namespace {
@@ -148,6 +150,60 @@ TEST_F(CardGolden, GivesTheTokensInOneBatch) {
         EXPECT_GT(graphs->rank(0).num_graph_steps(), 20u);
         EXPECT_EQ(graphs->rank(0).num_eager_steps(), 0u);
         if (deterministic) EXPECT_EQ(other.logits, one.logits);
+    }
+}
+
+// Of every three rows two are drawn on the card, from the logits that another replica brings to the
+// host.
+void compare_draws(TestReplica& host, TestReplica& card, int vocab_size) {
+    const sample::SamplerOptions options{vocab_size, vocab_size - 1, {}};
+    sample::Sampler sampler(options);
+    const auto prompts = goldens("golden_greedy.json");
+    std::vector<StepPart> parts;
+    for (const GoldenPrompt& golden : prompts) {
+        parts.push_back({host.add_sequence(golden.prompt_ids),
+                         static_cast<int64_t>(golden.prompt_ids.size())});
+        ASSERT_EQ(card.add_sequence(golden.prompt_ids), parts.back().sequence);
+    }
+    for (int step = 0; step < 20; ++step) {
+        std::vector<SamplingParams> params(parts.size());
+        std::vector<kernels::DrawParams> draws(parts.size());
+        for (size_t i = 0; i < parts.size(); ++i) {
+            params[i].seed = i;
+            params[i].temperature = i % 4 == 1 ? 0 : 0.8;
+            params[i].top_p = i % 2 == 0 ? 0.9 : 1;
+            if (i % 3 != 0) draws[i] = *sample::draw_on_card(options, params[i], step, step);
+        }
+        ASSERT_TRUE(host.step(parts).ok());
+        ASSERT_TRUE(card.step(parts, {}, draws).ok());
+        const ConstView logits = host.logits();
+        ASSERT_EQ(card.rank(0).drawn().size(), parts.size());
+        for (size_t i = 0; i < parts.size(); ++i) {
+            const auto row = static_cast<int64_t>(i);
+            const auto wanted = sampler.sample(logits.row_as<float>(row), params[i], {}, step);
+            ASSERT_TRUE(wanted.ok());
+            if (i % 3 != 0) {
+                const auto token = sample::token_of(card.rank(0).drawn()[i], options);
+                EXPECT_EQ(token.value(), wanted.value()) << "step " << step << ", row " << i;
+            } else {
+                EXPECT_EQ(std::memcmp(logits.row(row), card.logits().row(row),
+                                      static_cast<size_t>(logits.cols) * sizeof(float)),
+                          0)
+                    << "step " << step << ", row " << i;
+            }
+            host.append(parts[i].sequence, wanted.value());
+            card.append(parts[i].sequence, wanted.value());
+            parts[i].num_tokens = 1;
+        }
+    }
+}
+
+TEST_F(CardGolden, DrawsAreTheSamplers) {
+    for (const std::vector<int64_t>& graph_rows : {std::vector<int64_t>(), {1, 3, 16}}) {
+        const ReplicaOptions options{.page_size = 16, .graph_rows = graph_rows};
+        const auto host = replica(options), card = replica(options);
+        compare_draws(*host, *card, model_->config.vocab_size);
+        EXPECT_EQ(card->rank(0).num_graph_steps() > 0, !graph_rows.empty());
     }
 }
 

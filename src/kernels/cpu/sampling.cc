@@ -1,6 +1,5 @@
 #include "kernels/sampling.h"
 
-#include "kernels/draw_math.h"
 #include "kernels/on_card.h"
 
 namespace aerie::kernels {

@@ -182,7 +182,8 @@ StepInput TestReplica::input_of(const Rows& rows) {
             .logits_rows = rows.logits_rows};
 }
 
-Status TestReplica::step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts) {
+Status TestReplica::step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts,
+                         std::span<const kernels::DrawParams> draws) {
     Rows rows;
     last_parts_.clear();
     for (const StepPart& part : parts) {
@@ -194,10 +195,11 @@ Status TestReplica::step(const std::vector<StepPart>& parts, const std::vector<i
                  std::span(sequence.tokens).subspan(sequence.num_computed, part.num_tokens));
     }
     cut(rows, cuts);
-    RETURN_IF_ERROR(
-        run_ranks([input = input_of(rows)](AttentionRank& rank, LayerObserver* observer) {
-            return rank.forward(input, observer);
-        }));
+    StepInput input = input_of(rows);
+    input.draws = draws;
+    RETURN_IF_ERROR(run_ranks([&input](AttentionRank& rank, LayerObserver* observer) {
+        return rank.forward(input, observer);
+    }));
     for (const StepPart& part : parts) sequences_[part.sequence].num_computed += part.num_tokens;
     return {};
 }

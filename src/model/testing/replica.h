@@ -71,8 +71,10 @@ class TestReplica {
         sequences_[sequence].tokens.resize(static_cast<size_t>(num_tokens), 0);
     }
 
-    // Computes the next tokens of each part. cuts: rows where a further microbatch begins.
-    Status step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts = {});
+    // Computes the next tokens of each part. cuts: rows where a further microbatch begins. draws: as
+    // StepInput has them.
+    Status step(const std::vector<StepPart>& parts, const std::vector<int64_t>& cuts = {},
+                std::span<const kernels::DrawParams> draws = {});
     // The MTP layer's slots of the rows of the last step(), with that step's hidden rows: of the row
     // before, or, where that was in an earlier step, what was kept of it. Logits as step() made them.
     Status draft(const std::vector<int64_t>& cuts = {});
