@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -82,6 +83,8 @@ class Leader {
     void wait(uint64_t seen);
 
     void add_rows(const schedule::PlanEntry& entry);
+    static int drafts_in(const schedule::PlanEntry& entry);
+    std::optional<kernels::DrawParams> draw_on_card(const schedule::PlanEntry& entry) const;
 
     void forget_ended();
     void flush_cache();

@@ -20,6 +20,7 @@ void StepRows::clear() {
     table_begin_.assign(1, 0);
     microbatch_begin_.clear();
     logits_rows_.clear();
+    draws_.clear();
 }
 
 int StepRows::add_sequence(std::span<const int32_t> tokens, int first,
@@ -61,11 +62,13 @@ model::StepInput StepRows::input(Phase phase) {
     for (size_t s = 0; s < sequences_.size(); ++s) {
         sequences_[s].blocks = std::span(tables_).subspan(s * cp_size_, cp_size_);
     }
+    if (!draws_.empty()) draws_.resize(logits_rows_.size());
     return {.tokens = tokens_,
             .sequences = sequences_,
             .microbatch_begin = microbatch_begin_,
             .phase = phase,
-            .logits_rows = logits_rows_};
+            .logits_rows = logits_rows_,
+            .draws = draws_};
 }
 
 }  // namespace aerie::engine

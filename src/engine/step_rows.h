@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,7 +19,17 @@ class StepRows {
     // Appends the tokens of positions first, first + 1, … of a sequence. blocks: of the sequence,
     // block b on cp rank b mod cp. Returns the first row.
     int add_sequence(std::span<const int32_t> tokens, int first, std::span<const int32_t> blocks);
-    void add_logits_row(int row) { logits_rows_.push_back(row); }
+    // draw: of the token behind the row, where a card draws it.
+    void add_logits_row(int row, const std::optional<kernels::DrawParams>& draw = std::nullopt) {
+        logits_rows_.push_back(row);
+        if (!draw) return;
+        draws_.resize(logits_rows_.size());
+        draws_.back() = *draw;
+    }
+    // Whether the card draws from a row of the logits.
+    bool is_drawn(int logits_row) const {
+        return logits_row < static_cast<int>(draws_.size()) && draws_[logits_row].num_ids > 0;
+    }
     int num_logits_rows() const { return static_cast<int>(logits_rows_.size()); }
     int num_rows() const { return static_cast<int>(tokens_.size()); }
     // In equal parts, at most `given` of them, or 0: as many as pay. What a decode step computes of a
@@ -38,6 +49,7 @@ class StepRows {
     std::vector<std::span<const int32_t>> tables_;
     std::vector<int64_t> microbatch_begin_;
     std::vector<int32_t> logits_rows_;
+    std::vector<kernels::DrawParams> draws_;  // of the first logits rows; without num_ids: none
 };
 
 }  // namespace aerie::engine

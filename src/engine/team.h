@@ -50,6 +50,9 @@ class Team {
     cache::CopiesMade copy(std::span<const cache::KvCopy> copies);
     // Of the last step or draft, valid until the next: f32 [logits_rows, vocab].
     ConstView logits() const { return ranks_.front().model->logits(); }
+    // Tokens that a card has drawn for the last step (model/step.h), and whether it does.
+    std::span<const kernels::Drawn> drawn() const { return ranks_.front().model->drawn(); }
+    bool draws() const { return ranks_.front().model->draws(); }
     // Of all its rows, what the LM head saw: compute type [rows, hidden]. Empty without MTP.
     ConstView hidden_rows() const { return ranks_.front().model->hidden_rows(); }
 
