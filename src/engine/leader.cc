@@ -33,8 +33,9 @@ void Leader::run() {
         const uint64_t news = inbox_.news().value();
         receive();
         const schedule::Plan plan = this->plan();
-        publish(std::exchange(outbox_, {}));
+        tell(std::exchange(outbox_, {}));
         if (plan.empty()) {
+            publish();
             wait(news);
             continue;
         }
@@ -44,10 +45,11 @@ void Leader::run() {
             ran = draft(plan);
         }
         if (ran)
-            publish(end_step(plan));
+            tell(end_step(plan));
         else
             fail(plan, ran.message());
     }
+    publish();
 }
 
 void Leader::stop() {
@@ -152,9 +154,10 @@ Status Leader::run_step(const schedule::Plan& plan) {
     if (!plan.prefill.empty()) log_prefill(plan);
     const Phase phase = plan.prefill.empty() ? Phase::kDecode : Phase::kPrefill;
     constraints_.begin_step(plan);
-    Status ran = team_.forward(rows_.input(phase), [this](int cp_rank, int layer) {
-        handoff_->layer_done(cp_rank, layer);
-    });
+    Status ran = team_.forward(
+        rows_.input(phase),
+        [this](int cp_rank, int layer) { handoff_->layer_done(cp_rank, layer); },
+        [this] { publish(); });
     constraints_.end_step();
     return ran;
 }
@@ -247,8 +250,17 @@ void Leader::fail(const schedule::Plan& plan, const std::string& why) {
     (void)scheduler_.on_result(plan, {});
 }
 
-void Leader::publish(std::vector<TokenOut> tokens) {
-    if (!tokens.empty()) options_.publish(std::move(tokens));
+// On a card the next step comes first: its time is that of a step, the leader's comes on top.
+void Leader::tell(std::vector<TokenOut> tokens) {
+    if (unpublished_.empty())
+        unpublished_ = std::move(tokens);
+    else
+        std::ranges::move(tokens, std::back_inserter(unpublished_));
+    if (!team_.on_card()) publish();
+}
+
+void Leader::publish() {
+    if (!unpublished_.empty()) options_.publish(std::exchange(unpublished_, {}));
 }
 
 // Nothing can be planned: sleeps until something comes. The limit only keeps the watchdog fed.

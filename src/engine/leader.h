@@ -79,7 +79,8 @@ class Leader {
                                std::span<const int32_t> output, int i);
     std::vector<TokenOut> end_step(const schedule::Plan& plan);
     void fail(const schedule::Plan& plan, const std::string& why);
-    void publish(std::vector<TokenOut> tokens);
+    void tell(std::vector<TokenOut> tokens);
+    void publish();
     void wait(uint64_t seen);
 
     void add_rows(const schedule::PlanEntry& entry);
@@ -115,6 +116,7 @@ class Leader {
     std::vector<schedule::Advance> advances_;
     std::vector<bool> ends_;                // [entries] the step's last token ends it
     std::vector<TokenOut> outbox_;          // gained outside of a step
+    std::vector<TokenOut> unpublished_;     // on a card: told while the next step runs
     std::unordered_map<RequestId, TimePoint> arrived_;            // not yet planned
     std::unordered_map<RequestId, std::vector<uint64_t>> hashes_;  // of a prompt not yet whole
     std::unordered_map<RequestId, std::vector<TokenLogprobs>> logprobs_;  // of the step's tokens

@@ -15,7 +15,7 @@ int Leader::drafts_in(const schedule::PlanEntry& entry) {
 // Where the card can draw the entry's token, and nothing else needs the logits.
 std::optional<kernels::DrawParams> Leader::draw_on_card(const schedule::PlanEntry& entry) const {
     const schedule::Sequence& sequence = *entry.sequence;
-    if (!team_.draws() || !entry.sample || drafts_in(entry) > 0 || sequence.hash_logits ||
+    if (!team_.on_card() || !entry.sample || drafts_in(entry) > 0 || sequence.hash_logits ||
         sequence.sampling.num_top_logprobs >= 0) {
         return std::nullopt;
     }

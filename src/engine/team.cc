@@ -13,11 +13,11 @@ namespace {
 // Tells the leader's handoff that a layer's KV is complete, and the metrics how long it took.
 class StepObserver final : public model::LayerObserver {
   public:
-    StepObserver(const std::function<void(int, int)>& done, const model::RankPlaceInReplica& place,
-                 int last_microbatch, metrics::Histogram attention_time,
-                 metrics::Histogram experts_time)
-        : done_(done), place_(place), last_(last_microbatch), attention_time_(attention_time),
-          experts_time_(experts_time) {}
+    StepObserver(const std::function<void(int, int)>& done, const std::function<void()>* launched,
+                 const model::RankPlaceInReplica& place, int last_microbatch,
+                 metrics::Histogram attention_time, metrics::Histogram experts_time)
+        : done_(done), launched_(launched), place_(place), last_(last_microbatch),
+          attention_time_(attention_time), experts_time_(experts_time) {}
     void layer_done(int layer, int microbatch) override {
         if (place_.tp == 0 && microbatch == last_) done_(place_.cp, layer);
     }
@@ -25,9 +25,13 @@ class StepObserver final : public model::LayerObserver {
         if (place_.index() == 0) attention_time_.observe(seconds);
     }
     void experts_time(int, double seconds) override { experts_time_.observe(seconds); }
+    void launched() override {
+        if (place_.index() == 0 && launched_ != nullptr) (*launched_)();
+    }
 
   private:
     const std::function<void(int, int)>& done_;
+    const std::function<void()>* launched_;
     const model::RankPlaceInReplica& place_;
     const int last_;
     const metrics::Histogram attention_time_;
@@ -59,8 +63,12 @@ Team::~Team() {
     for (auto& thread : threads_) thread.join();
 }
 
-Status Team::forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done) {
-    return compute(step, nullptr, layer_done);
+Status Team::forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done,
+                     const std::function<void()>& launched) {
+    launched_ = &launched;
+    Status ran = compute(step, nullptr, layer_done);
+    launched_ = nullptr;
+    return ran;
 }
 
 Status Team::draft(const model::DraftInput& input, const std::function<void(int, int)>& layer_done) {
@@ -117,7 +125,7 @@ void Team::compute_on(int rank) {
     const int last = static_cast<int>(step_->microbatch_begin.size()) - 1;
     const bool decodes = step_->phase == Phase::kDecode;
     StepObserver observer(
-        *layer_done_, self.place, last,
+        *layer_done_, launched_, self.place, last,
         decodes ? metrics_.forward_time_decode : metrics_.forward_time_prefill,
         decodes ? self.experts.forward_time_decode : self.experts.forward_time_prefill);
     const uint64_t eager_before = self.model->num_eager_steps();

@@ -40,9 +40,11 @@ class Team {
     ~Team();  // ends the threads
 
     // Leader thread. Runs a step on all ranks. layer_done(cp_rank, layer) is called on the thread of
-    // each cp rank's tp 0 when all microbatches of a layer are through. After an error the team is
-    // whole again: the next step may run.
-    Status forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done);
+    // each cp rank's tp 0 when all microbatches of a layer are through; launched(), where ranks are
+    // on a card, on the leader's while the card computes. After an error the team is whole again: the
+    // next step may run.
+    Status forward(const model::StepInput& step, const std::function<void(int, int)>& layer_done,
+                   const std::function<void()>& launched);
     // The same for a pass through the MTP layer (model/attention_rank.h), of which layer_done hears.
     Status draft(const model::DraftInput& input, const std::function<void(int, int)>& layer_done);
     // Leader thread, while no step runs. Each cp rank makes its copies, in their order; all are made
@@ -50,9 +52,9 @@ class Team {
     cache::CopiesMade copy(std::span<const cache::KvCopy> copies);
     // Of the last step or draft, valid until the next: f32 [logits_rows, vocab].
     ConstView logits() const { return ranks_.front().model->logits(); }
-    // Tokens that a card has drawn for the last step (model/step.h), and whether it does.
+    // Tokens that a card has drawn for the last step (model/step.h).
     std::span<const kernels::Drawn> drawn() const { return ranks_.front().model->drawn(); }
-    bool draws() const { return ranks_.front().model->draws(); }
+    bool on_card() const { return ranks_.front().model->on_card(); }
     // Of all its rows, what the LM head saw: compute type [rows, hidden]. Empty without MTP.
     ConstView hidden_rows() const { return ranks_.front().model->hidden_rows(); }
 
@@ -76,6 +78,7 @@ class Team {
     const model::DraftInput* draft_ = nullptr;  // whose step_ is; null: a step of the main layers
     std::span<const cache::KvCopy> copies_;
     const std::function<void(int, int)>* layer_done_ = nullptr;
+    const std::function<void()>* launched_ = nullptr;  // null: nobody wants to hear of it
     Event begin_;                     // one more for each step
     Event ended_;                     // one more for each follower that has ended a step
     uint64_t num_ended_wanted_ = 0;

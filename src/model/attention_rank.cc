@@ -185,6 +185,8 @@ Status AttentionRank::Impl::forward(const StepInput& input, LayerObserver* obser
     }
     if (!stream.on_card()) return {};
     fetch_results(input);
+    if (observer != nullptr) observer->launched();
+    card::synchronize(stream.queue());
     if (observer != nullptr) report_times(*observer);
     return {};
 }
@@ -294,7 +296,7 @@ ConstView AttentionRank::logits() const { return impl_->logits(); }
 
 std::span<const kernels::Drawn> AttentionRank::drawn() const { return impl_->drawn(); }
 
-bool AttentionRank::draws() const { return impl_->stream.on_card(); }
+bool AttentionRank::on_card() const { return impl_->stream.on_card(); }
 
 ConstView AttentionRank::hidden_rows() const { return impl_->all_hidden(); }
 

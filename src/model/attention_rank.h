@@ -77,7 +77,7 @@ class AttentionRank {
     // Of the last pass, until the next. The leader's (tp 0, cp 0) only.
     ConstView logits() const;  // f32 [logits_rows, vocab_size]; what the card has drawn from is not there
     std::span<const kernels::Drawn> drawn() const;  // [StepInput::draws]; none on a CPU
-    bool draws() const;  // tokens are drawn for a step that asks for it: on a card
+    bool on_card() const;  // where tokens are drawn for a step that asks for it
     // What the LM head saw, or would have seen, of every row of the last pass: after the final norm, or
     // after shared_head.norm. On every rank; empty where the weights have no MTP layer, and after an
     // error that aborted the group.

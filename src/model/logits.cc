@@ -25,7 +25,7 @@ Status AttentionRank::Impl::compute_logits(const StepInput& input) {
     return {};
 }
 
-// What the host reads of a step, with the step's only wait for the card.
+// What the host reads of a step, once the queue has come to its end.
 void AttentionRank::Impl::fetch_results(const StepInput& input) {
     const int64_t row_bytes = ws.logits.cols() * static_cast<int64_t>(sizeof(float));
     const auto is_drawn = [&](int64_t row) {
@@ -42,7 +42,6 @@ void AttentionRank::Impl::fetch_results(const StepInput& input) {
     num_drawn = input.draws.size();
     card::copy(stream.queue(), ws.told_to_host.as<int64_t>(), ws.told.data<int64_t>(),
                (static_cast<size_t>(num_stamps()) + num_drawn) * sizeof(int64_t));
-    card::synchronize(stream.queue());
 }
 
 std::span<const kernels::Drawn> AttentionRank::Impl::drawn() const {

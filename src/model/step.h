@@ -68,6 +68,9 @@ class LayerObserver {
     // On a card alone, which tells both at the step's end: from there to the next layer, that is gate,
     // routed experts and shared expert.
     virtual void experts_time(int layer, double seconds) { (void)layer, (void)seconds; }
+    // On a card alone: all of a step is on its queue, and the rank is about to wait for it. What is not
+    // needed for this step may be done now.
+    virtual void launched() {}
 };
 
 }  // namespace aerie::model
