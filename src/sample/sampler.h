@@ -13,7 +13,8 @@
 // Kept are the ids that pass all of these, each judged on the whole softmax(logit/temperature), as
 // SGLang does:  top_k: the k most probable;  top_p: those before which less than top_p, or exactly
 // that, has accumulated in descending order;  min_p: at least min_p times the most probable. Equal
-// logits are in the order of their ids. The most probable id always stays.
+// logits are in the order of their ids. The most probable id always stays. What accumulates for top_p
+// is in steps of 2^-34 of the largest, so that it has no order.
 #pragma once
 
 #include <cstdint>
