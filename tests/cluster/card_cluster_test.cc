@@ -124,23 +124,24 @@ TEST_F(CardCluster, EveryPlantedFaultIsSeen) {
     }
 }
 
-// A pool for a fraction of what is asked for at once; every eighth request is cancelled at a moment of
-// its own. The others' answers stay as they are alone, and nothing is left in use.
-TEST_F(CardCluster, CancelsAndAFullPoolLeaveNothingBehind) {
+// 100 requests for a pool that holds a tenth of them, every eighth cancelled at a moment of its own. The
+// others' answers stay as they are alone, and nothing is left in use.
+void expect_answers_as_alone(const std::string& toml, bool retracts) {
     std::vector<Request> requests;
     const auto goldens = read_goldens("golden_greedy.json");
     for (uint64_t i = 0; i < 100; ++i) {
-        Request request = greedy(goldens[i % goldens.size()].prompt, 16 + static_cast<int>(i * 37 % 300), true);
+        const int length = 16 + static_cast<int>(i * 37 % 300);
+        Request request = greedy(goldens[i % goldens.size()].prompt, length, true);
         request.sampling.ignore_eos = true;
         request.sampling.temperature = 0.8;
         request.sampling.seed = i;
         requests.push_back(std::move(request));
     }
-    ClusterSpec spec = spec_of(two_nodes("active_passive"));
+    ClusterSpec spec = spec_of(toml);
     spec.limit_s = 20;
     spec.settings = R"({"chunked_prefill_size": 64, "disable_radix_cache": true, "page_size": 16,
         "enable_deterministic_inference": true, "max_total_tokens": 2048,
-        "context_length": 1024, "max_running_requests": 16})";
+        "schedule_conservativeness": 0.02, "context_length": 1024, "max_running_requests": 16})";
     std::vector<Outcome> alone;
     {
         Cluster cluster(spec);
@@ -161,8 +162,15 @@ TEST_F(CardCluster, CancelsAndAFullPoolLeaveNothingBehind) {
         if (i % 9 == 0) EXPECT_TRUE(outcome == alone[num_compared++]) << i;
     }
     EXPECT_EQ(num_compared, alone.size());
+    EXPECT_EQ(cluster.metric("sglang:num_retracted_requests_total") > 0, retracts);
     cluster.expect_idle();
 }
+
+TEST_F(CardCluster, CancelsAndAFullPoolLeaveNothingBehind) {
+    expect_answers_as_alone(two_nodes("active_passive"), false);
+}
+
+TEST_F(CardCluster, RetractedRequestsAnswerAsAlone) { expect_answers_as_alone("", true); }
 
 }  // namespace
 }  // namespace aerie::cluster_tests
