@@ -312,7 +312,7 @@ void bench_experts(int only) {
     Stream stream(nullptr, Device::kCuda);
     const ExpertWeights weights{random_weight(kExperts * 2 * kInner, kHidden),
                                 random_weight(kExperts * kHidden, kInner)};
-    for (int each : {1, 16, 64, 128, 256}) {
+    for (int each : {1, 16, 64, 128, 256, 1024}) {
         if (only > 0 && each != only) continue;
         Fp8Groups groups{.num_groups = kExperts, .tile_rows = Fp8Groups::tile_rows_for(each)};
         std::vector<int32_t> ends(Fp8Groups::padded_groups(kExperts));
