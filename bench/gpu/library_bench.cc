@@ -345,14 +345,16 @@ void bench_experts(int only) {
         const Tensor x = random_rows(rows, kHidden);
         Tensor out(DType::kBF16, rows, kHidden, Device::kCuda);
         const double us = time_us(stream, 6, [&](int) {
-            fp8_routed_ffn(stream, {.x = x.view(),
-                                    .ids = card_ids.as<int32_t>(),
-                                    .weights = card_shares.as<float>(),
-                                    .top_k = kTopK,
-                                    .first_expert = 0,
-                                    .num_experts = kExperts,
-                                    .experts = &weights,
-                                    .out = out.view()});
+            combine_lines(stream,
+                          fp8_routed_lines(stream, {.x = x.view(),
+                                                    .ids = card_ids.as<int32_t>(),
+                                                    .weights = card_shares.as<float>(),
+                                                    .top_k = kTopK,
+                                                    .first_expert = 0,
+                                                    .num_experts = kExperts,
+                                                    .experts = &weights,
+                                                    .out = {}}),
+                          {}, out.view());
         });
         fmt::print("the whole expert side, {} rows each: {:.1f} us, {:.3f} of its two products\n",
                    each, us, us / sum);

@@ -113,7 +113,7 @@ int64_t card_expert_scratch_bytes(const ModelConfig& m, int64_t rows, int num_ex
     const int64_t hidden = m.hidden_size, inner = m.moe_intermediate_size;
     const int64_t choices = rows * m.num_experts_per_tok;
     if (!quantises(m, deterministic)) {
-        const int64_t integers = choices * (3 * kI32 + 2 * kI32) + num_experts * 3 * kI32;
+        const int64_t integers = choices * 3 * kI32 + num_experts * 3 * kI32;
         return integers + choices * (3 * inner * kBF16 + hidden * kF32);
     }
     const int64_t tile = choices / num_experts < 64 ? 64 : 128;

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "comm/fabric.h"
 #include "exchange/phase.h"
+#include "kernels/norm.h"
 #include "metrics/components.h"
 #include "tensor/view.h"
 
@@ -40,6 +41,23 @@ class AttentionSide {
     // ascending expert rank. Frees the slot, also where it fails. The error says who waited for
     // whom, for which layer and microbatch, and how long.
     virtual Status combine(int slot, View sum) = 0;
+
+    // combine() into `sum`, and what a layer does with that: x = round(x + sum), normed = rms_norm(x), as
+    // kernels::add_partials_and_norm on the stream. Where that is one kernel, `sum` keeps what it was.
+    struct Residual {
+        View sum;                      // [rows, hidden] what is added to x beside the experts' part
+        View x;                        // [rows, hidden] compute type: the residual stream
+        const float* weight = nullptr;  // of the norm, [hidden]
+        float eps = 0;
+        View normed;  // [rows, hidden] compute type
+    };
+    virtual Status combine_and_norm(int slot, Stream& stream, const Residual& r) {
+        RETURN_IF_ERROR(combine(slot, r.sum));
+        if (r.sum.rows == 0) return {};
+        const ConstView sum = r.sum;
+        kernels::add_partials_and_norm(stream, r.x, {&sum, 1}, r.weight, r.eps, r.normed);
+        return {};
+    }
 
     // Frees all slots after a step that failed; what comes of them later is dropped.
     virtual void reset() = 0;

@@ -1,8 +1,7 @@
 #include "exchange/card_side.h"
 
 #include "exchange/layout.h"
-#include "kernels/rows.h"
-#include "tensor/tensor.h"
+#include "kernels/routed.h"
 
 namespace aerie::exchange {
 namespace {
@@ -17,28 +16,35 @@ class CardSide final : public AttentionSide {
               d.slot, d.hidden.rows, options_.max_rows);
         const kernels::ExpertWeights* experts = options_.layers.at(d.layer);
         CHECK(experts != nullptr, "layer {} has no experts", d.layer);
-        if (slot.rows.rows() == 0)
-            slot.rows = Tensor(DType::kBF16, options_.max_rows, options_.hidden, Device::kCuda);
+        for (const Slot& other : slots_) CHECK(!other.busy, "slot {} beside another", d.slot);
         slot.busy = true;
         if (d.hidden.rows == 0) return {};
-        kernels::routed_ffn(*options_.stream, {.x = d.hidden,
-                                               .ids = d.ids,
-                                               .weights = d.weights,
-                                               .top_k = d.topk,
-                                               .first_expert = 0,
-                                               .num_experts = options_.num_experts,
-                                               .experts = experts,
-                                               .out = slot.rows.first_rows(d.hidden.rows)});
+        slot.lines = kernels::routed_lines(*options_.stream, {.x = d.hidden,
+                                                              .ids = d.ids,
+                                                              .weights = d.weights,
+                                                              .top_k = d.topk,
+                                                              .first_expert = 0,
+                                                              .num_experts = options_.num_experts,
+                                                              .experts = experts,
+                                                              .out = {}});
         return {};
     }
 
     Status combine(int slot_index, View sum) override {
-        Slot& slot = slots_[slot_index];
-        CHECK(slot.busy, "slot {} has no dispatch", slot_index);
-        slot.busy = false;
-        if (sum.rows == 0) return {};
-        const ConstView parts[] = {sum, slot.rows.first_rows(sum.rows)};
-        kernels::sum_rows(*options_.stream, parts, sum);
+        const Slot& slot = take(slot_index);
+        if (sum.rows > 0) kernels::combine_lines(*options_.stream, slot.lines, sum, sum);
+        return {};
+    }
+
+    Status combine_and_norm(int slot_index, Stream& stream, const Residual& r) override {
+        const Slot& slot = take(slot_index);
+        if (r.sum.rows == 0) return {};
+        kernels::combine_and_norm(stream, {.lines = slot.lines,
+                                           .addend = r.sum,
+                                           .x = r.x,
+                                           .weight = r.weight,
+                                           .eps = r.eps,
+                                           .y = r.normed});
         return {};
     }
 
@@ -51,8 +57,13 @@ class CardSide final : public AttentionSide {
   private:
     struct Slot {
         bool busy = false;
-        Tensor rows;  // [max_rows, hidden] what the experts make
+        kernels::RoutedLines lines;  // what the experts have made
     };
+    const Slot& take(int slot) {
+        CHECK(slots_[slot].busy, "slot {} has no dispatch", slot);
+        slots_[slot].busy = false;
+        return slots_[slot];
+    }
 
     const CardSideOptions options_;
     Slot slots_[kMaxSlots];

@@ -21,7 +21,8 @@ struct CardSideOptions {
     int max_rows = 0;  // of one dispatch
 };
 
-// Of a Dispatch, hidden, ids and weights are the card's; combine's sum is bfloat16.
+// Of a Dispatch, hidden, ids and weights are the card's; combine's sum is bfloat16. One dispatch is in
+// flight at a time: its results lie in the stream's own memory.
 std::unique_ptr<AttentionSide> make_card_side(const CardSideOptions& options);
 
 }  // namespace aerie::exchange

@@ -245,16 +245,20 @@ void AttentionRank::Impl::embed() {
 Status AttentionRank::Impl::finish_ffn(int microbatch, const Tensor& norm,
                                        Tensor& into) {
     const Range rows = layout.own_of(microbatch);
-    const View sum = own(ws.sum, rows);
-    if (in_flight[microbatch]) {
-        in_flight[microbatch] = false;
-        RETURN_IF_ERROR(options.experts->combine(microbatch, sum));
+    const auto eps = static_cast<float>(config.rms_norm_eps);
+    const exchange::AttentionSide::Residual residual{.sum = own(ws.sum, rows),
+                                                     .x = own(ws.x, rows),
+                                                     .weight = norm.data<float>(),
+                                                     .eps = eps,
+                                                     .normed = own(into, rows)};
+    if (std::exchange(in_flight[microbatch], false)) {
+        RETURN_IF_ERROR(options.experts->combine_and_norm(microbatch, stream, residual));
         end_of(StepOp::kCombine);
+    } else if (rows.size() > 0) {
+        const ConstView addend = residual.sum;
+        kernels::add_partials_and_norm(stream, residual.x, {&addend, 1}, residual.weight, eps,
+                                       residual.normed);
     }
-    if (rows.size() == 0) return {};
-    const ConstView addend = sum;
-    kernels::add_partials_and_norm(stream, own(ws.x, rows), {&addend, 1}, norm.data<float>(),
-                                   static_cast<float>(config.rms_norm_eps), own(into, rows));
     return {};
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/fp8_gemm.h"
 #include "kernels/cuda/fp8_ops.h"
 #include "kernels/cuda/fp8_quantise.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 #include "tensor/cuda/check.h"
 
@@ -15,11 +16,6 @@ constexpr int kMaxExperts = 256, kMaxChoices = 32;
 constexpr int kPlaceThreads = 1024, kThreads = 128;
 constexpr int kBatch = 8;  // choices that a thread looks up before it goes on
 
-struct Choice {
-    int32_t slot;
-    float weight;
-};
-
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Gives each choice of an expert of ours a slot, -1 to the others, and says where each expert's
@@ -27,6 +23,7 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 __global__ void __launch_bounds__(kPlaceThreads)
     place(const int32_t* ids, int num_choices, int first_expert, int num_experts, int tile_rows,
           int padded_experts, int32_t* slots, int32_t* ends) {
+    after_earlier_kernels();
     __shared__ int count[kMaxExperts], begin[kMaxExperts], sums[kMaxExperts / 32];
     const int t = threadIdx.x;
     if (t < kMaxExperts) count[t] = 0;
@@ -88,7 +85,8 @@ __device__ inline int column_of_thread() {
 // are not ours last, as -1, and their weights beside them.
 __global__ void __launch_bounds__(kThreads)
     quantise_to_slots(const __nv_bfloat16* x, int64_t row_stride, int top_k, const int32_t* ids,
-                      const float* weights, const int32_t* slots, Fp8Rows out, Choice* sorted) {
+                      const float* weights, const int32_t* slots, Fp8Rows out, RoutedLine* sorted) {
+    after_earlier_kernels();
     const int64_t row = blockIdx.x, first = row * top_k;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
     const Quantised q =
@@ -117,58 +115,13 @@ __global__ void __launch_bounds__(kThreads)
 // The slot of one choice a row of blocks.
 __global__ void __launch_bounds__(kThreads)
     silu_mul_of_slots(const __nv_bfloat16* gate_up, const int32_t* slots, Fp8Rows out) {
+    after_earlier_kernels();
     const int64_t slot = slots[blockIdx.x];
     if (slot < 0) return;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
     const __nv_bfloat16* from = gate_up + slot * 2 * cols + min(column, cols - 128 + column % 128);
     const Quantised q = quantise(silu_mul(Columns::load(from), Columns::load(from + cols)));
     if (column < cols) q.store(out, slot, column);
-}
-
-__device__ inline void store(float* to, const float (&v)[8]) {
-    reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
-    reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
-}
-__device__ inline void store(__nv_bfloat16* to, const float (&v)[8]) {
-    uint4 bits;
-    auto* pairs = reinterpret_cast<__nv_bfloat162*>(&bits);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-    *reinterpret_cast<uint4*>(to) = bits;
-}
-
-constexpr int kCombineThreads = 256;
-
-// A row's slots' results times their weights, added in ascending expert; 8 columns a thread.
-template <typename Out>
-__global__ void __launch_bounds__(kCombineThreads)
-    combine(const __nv_bfloat16* y, int cols, int top_k, const Choice* sorted, Out* out,
-            int64_t out_stride) {
-    const int64_t row = blockIdx.x;
-    const int column = static_cast<int>(blockIdx.y * kCombineThreads + threadIdx.x) * 8;
-    if (column >= cols) return;
-    float sum[8] = {};
-    for (int base = 0; base < top_k; base += kBatch) {
-        Choice choice[kBatch];
-        uint4 part[kBatch];
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j)
-            choice[j] = base + j < top_k ? sorted[row * top_k + base + j] : Choice{-1, 0.0f};
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j)
-            if (choice[j].slot >= 0)
-                part[j] =
-                    *reinterpret_cast<const uint4*>(y + int64_t{choice[j].slot} * cols + column);
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-            if (choice[j].slot < 0) continue;
-            float v[8];
-            unpack(part[j], v);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) sum[i] = fmaf(choice[j].weight, v[i], sum[i]);
-        }
-    }
-    store(out + row * out_stride + column, sum);
 }
 
 dim3 grid_of(int64_t rows, int64_t cols, int columns_of_block) {
@@ -183,7 +136,7 @@ struct Workspace {
     Fp8Rows x, product;
     View gate_up, y;
     int32_t *slots, *ends;
-    Choice* sorted;
+    RoutedLine* sorted;
 
     Workspace(Stream& stream, const RoutedArgs& a, int tile_rows) {
         const int64_t hidden = a.x.cols, inner = a.experts->down.k();
@@ -197,7 +150,7 @@ struct Workspace {
         const int64_t slots_at = product_at + round_up(Fp8Rows::num_bytes(capacity, inner), 256);
         const int64_t num_choices = a.x.rows * a.top_k;
         const int64_t sorted_at = slots_at + round_up(num_choices * sizeof(int32_t), 256);
-        const int64_t ends_at = sorted_at + round_up(num_choices * sizeof(Choice), 256);
+        const int64_t ends_at = sorted_at + round_up(num_choices * sizeof(RoutedLine), 256);
         auto* memory = static_cast<std::byte*>(stream.card_scratch(
             Stream::CardScratch::kExperts, ends_at + kMaxExperts * sizeof(int32_t)));
         x = Fp8Rows::at(memory, capacity, hidden);
@@ -205,7 +158,7 @@ struct Workspace {
         y = View(memory, DType::kBF16, capacity, hidden);
         product = Fp8Rows::at(memory + product_at, capacity, inner);
         slots = reinterpret_cast<int32_t*>(memory + slots_at);
-        sorted = reinterpret_cast<Choice*>(memory + sorted_at);
+        sorted = reinterpret_cast<RoutedLine*>(memory + sorted_at);
         ends = reinterpret_cast<int32_t*>(memory + ends_at);
     }
 };
@@ -218,41 +171,28 @@ bool fp8_serves(const RoutedArgs& a) {
            a.num_experts <= kMaxExperts && a.top_k <= kMaxChoices &&
            fp8_gemm_serves(up.n() / a.num_experts, up.k()) && up.n() % (128 * a.num_experts) == 0 &&
            fp8_gemm_serves(down.n() / a.num_experts, down.k()) &&
-           down.n() % (128 * a.num_experts) == 0 && in_groups(a.x, a.out);
+           down.n() % (128 * a.num_experts) == 0 && in_groups(a.x);
 }
 
-void fp8_routed_ffn(Stream& stream, const RoutedArgs& a) {
-    if (a.x.rows == 0) return;
-    const auto queue = queue_of(stream);
+RoutedLines fp8_routed_lines(Stream& stream, const RoutedArgs& a) {
     const auto rows = static_cast<int>(a.x.rows), hidden = static_cast<int>(a.x.cols);
     const int num_choices = rows * a.top_k;
     Fp8Groups groups{.num_groups = a.num_experts,
                      .tile_rows = Fp8Groups::tile_rows_for(num_choices / a.num_experts)};
     const Workspace w(stream, a, groups.tile_rows);
     groups.ends = w.ends;
-    place<<<1, kPlaceThreads, 0, queue>>>(a.ids, num_choices, a.first_expert, a.num_experts,
-                                          groups.tile_rows, Fp8Groups::padded_groups(a.num_experts),
-                                          w.slots, w.ends);
-    quantise_to_slots<<<grid_of(rows, hidden, kThreads * kColumns), kThreads, 0, queue>>>(
-        reinterpret_cast<const __nv_bfloat16*>(a.x.data), a.x.row_stride, a.top_k, a.ids, a.weights,
-        w.slots, w.x, w.sorted);
-    CUDA_CHECK(cudaGetLastError());
+    launch_early(stream, dim3(1), dim3(kPlaceThreads), place, a.ids, num_choices, a.first_expert,
+                 a.num_experts, groups.tile_rows, Fp8Groups::padded_groups(a.num_experts), w.slots,
+                 w.ends);
+    launch_early(stream, grid_of(rows, hidden, kThreads * kColumns), dim3(kThreads),
+                 quantise_to_slots, reinterpret_cast<const __nv_bfloat16*>(a.x.data),
+                 a.x.row_stride, a.top_k, a.ids, a.weights, w.slots, w.x, w.sorted);
     fp8_gemm_grouped(stream, w.x, a.experts->gate_up, groups, w.gate_up);
-    silu_mul_of_slots<<<grid_of(num_choices, w.product.cols, kThreads * kColumns), kThreads, 0,
-                        queue>>>(reinterpret_cast<const __nv_bfloat16*>(w.gate_up.data), w.slots,
-                                 w.product);
-    CUDA_CHECK(cudaGetLastError());
+    launch_early(stream, grid_of(num_choices, w.product.cols, kThreads * kColumns), dim3(kThreads),
+                 silu_mul_of_slots, reinterpret_cast<const __nv_bfloat16*>(w.gate_up.data), w.slots,
+                 w.product);
     fp8_gemm_grouped(stream, w.product, a.experts->down, groups, w.y);
-    const auto* y = reinterpret_cast<const __nv_bfloat16*>(w.y.data);
-    const dim3 grid = grid_of(rows, hidden, kCombineThreads * 8);
-    if (a.out.dtype == DType::kF32)
-        combine<<<grid, kCombineThreads, 0, queue>>>(
-            y, hidden, a.top_k, w.sorted, reinterpret_cast<float*>(a.out.data), a.out.row_stride);
-    else
-        combine<<<grid, kCombineThreads, 0, queue>>>(y, hidden, a.top_k, w.sorted,
-                                                     reinterpret_cast<__nv_bfloat16*>(a.out.data),
-                                                     a.out.row_stride);
-    CUDA_CHECK(cudaGetLastError());
+    return {w.y, w.sorted, a.top_k};
 }
 
 }  // namespace aerie::kernels::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/fp8_tile.h"
 #include "kernels/cuda/tensor_map.h"
 #include "tensor/cuda/check.h"
@@ -63,17 +64,18 @@ void launch(Stream& stream, const Fp8Tile& tile, const Fp8Rows& x, const LinearW
                     const_cast<CUtensorMap*>(&weights),
                     const_cast<CUtensorMap*>(&result),
                     const_cast<CUtensorMap*>(&scales)};
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(tile.multicast), 1, 1};
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {static_cast<unsigned>(tile.multicast), 1, 1};
+    attributes[1] = early_launch();  // DeepGEMM's kernels wait as launch.cuh says
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kFp8Processors);
     config.blockDim = dim3(128 + tile.math_threads);
     config.dynamicSmemBytes = fp8_fixed_bytes(tile.block_m, tile.block_n, static_cast<int>(k)) +
                               tile.num_stages * fp8_stage_bytes(tile.block_m, tile.block_n);
     config.stream = static_cast<cudaStream_t>(stream.queue());
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = 2;
     CUDA_CHECK(cudaLaunchKernelExC(&config, tile.kernel, args));
 }
 

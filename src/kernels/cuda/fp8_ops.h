@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/routed.h"
 
 namespace aerie::kernels::cuda {
 
@@ -12,7 +13,7 @@ void fp8_linear(Stream& stream, const LinearTask& task);
 bool fp8_serves(ConstView x, const ExpertWeights& weights, View out);
 void fp8_dense_ffn(Stream& stream, ConstView x, const ExpertWeights& weights, View out);
 
-bool fp8_serves(const RoutedArgs& args);
-void fp8_routed_ffn(Stream& stream, const RoutedArgs& args);
+bool fp8_serves(const RoutedArgs& args);  // args.out aside
+RoutedLines fp8_routed_lines(Stream& stream, const RoutedArgs& args);
 
 }  // namespace aerie::kernels::cuda

@@ -1,6 +1,6 @@
 #include "kernels/cuda/fp8_gemm.h"
 #include "kernels/cuda/fp8_quantise.cuh"
-#include "tensor/cuda/check.h"
+#include "kernels/cuda/launch.cuh"
 
 namespace aerie::kernels::cuda {
 namespace {
@@ -10,6 +10,7 @@ constexpr int kThreads = 128, kGroupThreads = 128 / kColumns;
 template <bool kSilu>
 __global__ void __launch_bounds__(kThreads)
     quantise_rows(const __nv_bfloat16* x, int64_t row_stride, Fp8Rows out) {
+    after_earlier_kernels();
     const int cols = static_cast<int>(out.cols), groups_of_row = cols / 128;
     const int64_t group = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroupThreads;
     const bool mine = group < out.rows * groups_of_row;  // the others repeat the first
@@ -30,10 +31,9 @@ void launch(Stream& stream, ConstView x, const Fp8Rows& out) {
           "[{}, {}] of {} to [{}, {}]", x.rows, x.cols, name_of(x.dtype), out.rows, out.cols);
     if (x.rows == 0) return;
     const int64_t threads = out.rows * (out.cols / kColumns);
-    quantise_rows<kSilu><<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
-                           static_cast<cudaStream_t>(stream.queue())>>>(
-        reinterpret_cast<const __nv_bfloat16*>(x.data), x.row_stride, out);
-    CUDA_CHECK(cudaGetLastError());
+    launch_early(stream, dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads)),
+                 dim3(kThreads), quantise_rows<kSilu>,
+                 reinterpret_cast<const __nv_bfloat16*>(x.data), x.row_stride, out);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 
 namespace aerie::kernels::cuda {
@@ -100,6 +101,7 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ 
     __shared__ float scores[kMaxExperts];
     __shared__ uint32_t keys[kMaxExperts];
     __shared__ float group_scores[kMaxExpertGroups];
+    after_earlier_kernels();
     const int n = static_cast<int>(args.logits.cols);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const auto* logits =
@@ -164,8 +166,8 @@ void gate(Stream& stream, const GateArgs& args) {
     const auto kernel = experts <= 64    ? gate_kernel<2>
                         : experts <= 256 ? gate_kernel<8>
                                          : gate_kernel<kMaxExperts / 32>;
-    kernel<<<static_cast<unsigned>(args.logits.rows), kThreads, 0, queue_of(stream)>>>(args);
-    CUDA_CHECK(cudaGetLastError());
+    launch_early(stream, dim3(static_cast<unsigned>(args.logits.rows)), dim3(kThreads), kernel,
+                 args);
 }
 
 }  // namespace aerie::kernels::cuda

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -320,6 +321,7 @@ __global__ void __launch_bounds__(Config<kFp8, kRows, kWide>::kThreads,
                                   Config<kFp8, kRows, kWide>::kBlocks)
     gemm_kernel(const __grid_constant__ Params<kNumTasks> p) {
     using C = Config<kFp8, kRows, kWide>;
+    after_earlier_kernels();
     extern __shared__ __align__(1024) std::byte buffer[];
     auto* rows = reinterpret_cast<int32_t*>(buffer + C::kBufferBytes);  // of x; −1: none
     auto* scales = reinterpret_cast<float*>(rows + kRows);  // of the slice, for each 128 columns
@@ -388,9 +390,10 @@ void launch(Stream& stream, const Params<kNumTasks>& p, int64_t num_tiles, int n
         return true;
     }();
     CHECK(ready && memory <= C::kBufferBytes + 4096, "a slice of {} of K", p.slice);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(p.num_slices), 1, 1};
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {static_cast<unsigned>(p.num_slices), 1, 1};
+    attributes[1] = early_launch();
     cudaLaunchConfig_t config{};
     config.gridDim = {static_cast<unsigned>(num_tiles * p.num_slices),
                       static_cast<unsigned>((p.n + C::kBlockN - 1) / C::kBlockN),
@@ -398,8 +401,8 @@ void launch(Stream& stream, const Params<kNumTasks>& p, int64_t num_tiles, int n
     config.blockDim = {C::kThreads, 1, 1};
     config.dynamicSmemBytes = memory;
     config.stream = queue_of(stream);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = 2;
     CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
 }
 

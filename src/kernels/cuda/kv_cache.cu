@@ -1,4 +1,5 @@
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 
 namespace aerie::kernels::cuda {
@@ -8,6 +9,7 @@ namespace {
 template <typename Unit>
 __global__ void kv_write_kernel(std::byte* pool, const std::byte* rows, int64_t row_stride,
                                 const int64_t* slots, int64_t bytes) {
+    after_earlier_kernels();
     const int64_t slot = slots[blockIdx.x];
     if (slot < 0) return;
     auto* to = reinterpret_cast<Unit*>(pool + slot * bytes);
@@ -28,9 +30,8 @@ void kv_write(Stream& stream, const KvPool& pool, ConstView rows, const int64_t*
                       reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 &&
                       reinterpret_cast<uintptr_t>(pool.layer) % 16 == 0;
     const auto kernel = wide ? kv_write_kernel<uint4> : kv_write_kernel<uint8_t>;
-    kernel<<<static_cast<unsigned>(rows.rows), 96, 0, queue_of(stream)>>>(
-        static_cast<std::byte*>(pool.layer), rows.data, stride, slots, bytes);
-    CUDA_CHECK(cudaGetLastError());
+    launch_early(stream, dim3(static_cast<unsigned>(rows.rows)), dim3(96), kernel,
+                 static_cast<std::byte*>(pool.layer), rows.data, stride, slots, bytes);
 }
 
 }  // namespace aerie::kernels::cuda

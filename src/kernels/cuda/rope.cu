@@ -1,4 +1,5 @@
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 
 namespace aerie::kernels::cuda {
@@ -15,6 +16,7 @@ struct Heads {
 template <int kPairs>
 __global__ void rope_kernel(RowsIn x, RowsOut y, const float* table, const int32_t* positions,
                             Heads heads) {
+    after_earlier_kernels();
     constexpr int kWidth = kPairs == 1 ? 1 : 2 * kPairs;  // what is read and written at once
     const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kPairs;
     if (i >= heads.count * heads.pairs) return;
@@ -66,9 +68,8 @@ void rope_to(Stream& stream, const RopeTable& table, const RopeArgs& args, View 
                         in_groups_of_heads(y, y_head_stride, y_offset);
     const RowGrid grid = row_grid(y.rows, int64_t{heads.count} * heads.pairs, groups ? 4 : 1);
     const auto kernel = groups ? rope_kernel<4> : rope_kernel<1>;
-    kernel<<<grid.blocks, grid.threads, 0, queue_of(stream)>>>(
-        rows_in(args.x), rows_out(y), table.on_card(), args.positions, heads);
-    CUDA_CHECK(cudaGetLastError());
+    launch_early(stream, grid.blocks, dim3(grid.threads), kernel, rows_in(args.x), rows_out(y),
+                 table.on_card(), args.positions, heads);
 }
 
 void rope(Stream& stream, const RopeTable& table, const RopeArgs& args) {

@@ -1,4 +1,5 @@
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 
 namespace aerie::kernels::cuda {
@@ -8,6 +9,7 @@ constexpr int kMaxParts = kMaxPartials + 1;
 
 template <int kWidth>
 __global__ void gather_kernel(RowsIn x, const int32_t* ids, RowsOut y, int64_t cols) {
+    after_earlier_kernels();
     const int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
     if (col >= cols) return;
     float v[kWidth];
@@ -22,10 +24,9 @@ void copy(Stream& stream, ConstView x, const int32_t* ids, View out) {
     if (out.empty()) return;
     with_width(in_groups(x, out), [&](auto width) {
         const RowGrid grid = row_grid(out.rows, out.cols, width);
-        gather_kernel<width><<<grid.blocks, grid.threads, 0, queue_of(stream)>>>(
-            rows_in(x), ids, rows_out(out), out.cols);
+        launch_early(stream, grid.blocks, dim3(grid.threads), gather_kernel<width>, rows_in(x), ids,
+                     rows_out(out), out.cols);
     });
-    CUDA_CHECK(cudaGetLastError());
 }
 
 struct Parts {
@@ -35,6 +36,7 @@ struct Parts {
 
 template <int kWidth>
 __global__ void sum_kernel(const __grid_constant__ Parts parts, RowsOut y, int64_t cols) {
+    after_earlier_kernels();
     const int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
     if (col >= cols) return;
     float total[kWidth];
@@ -74,10 +76,9 @@ void sum_rows(Stream& stream, std::span<const ConstView> parts, View out) {
     if (out.empty()) return;
     with_width(groups, [&](auto width) {
         const RowGrid grid = row_grid(out.rows, out.cols, width);
-        sum_kernel<width>
-            <<<grid.blocks, grid.threads, 0, queue_of(stream)>>>(rows, rows_out(out), out.cols);
+        launch_early(stream, grid.blocks, dim3(grid.threads), sum_kernel<width>, rows,
+                     rows_out(out), out.cols);
     });
-    CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace aerie::kernels::cuda

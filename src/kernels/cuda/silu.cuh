@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_io.cuh"
 
 namespace aerie::kernels::cuda {
@@ -9,6 +10,7 @@ namespace aerie::kernels::cuda {
 template <int kWidth>
 __global__ void silu_mul_kernel(RowsIn gate, RowsIn up, RowsOut y, int64_t cols,
                                 const int32_t* num_rows) {
+    after_earlier_kernels();
     const int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
     if (col >= cols || (num_rows != nullptr && static_cast<int>(blockIdx.x) >= *num_rows)) return;
     float g[kWidth], u[kWidth];
@@ -25,10 +27,9 @@ inline void launch_silu_mul(Stream& stream, ConstView gate_up, View y, const int
     const ConstView up = gate_up.slice_cols(y.cols, 2 * y.cols);
     with_width(in_groups(gate, up, y), [&](auto width) {
         const RowGrid grid = row_grid(y.rows, y.cols, width, 128);
-        silu_mul_kernel<width><<<grid.blocks, grid.threads, 0, queue_of(stream)>>>(
-            rows_in(gate), rows_in(up), rows_out(y), y.cols, num_rows);
+        launch_early(stream, grid.blocks, dim3(grid.threads), silu_mul_kernel<width>, rows_in(gate),
+                     rows_in(up), rows_out(y), y.cols, num_rows);
     });
-    CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace aerie::kernels::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/cuda/row_io.cuh"
+
+namespace aerie::kernels::cuda {
+
+inline constexpr int kNormThreads = 1024;  // of a block, at most
+
+// One block a row of `cols`: x = what values(col, v) gives for each group of columns, rounded to
+// x's type, then y = rms_norm(x). Without `changes` x is not written, and what it gives are x's
+// values. The number of threads, row_grid(1, cols, kWidth, kNormThreads).threads, and with it the
+// order of the sum of squares, depends on cols alone. The first group of each thread, mostly the
+// only one, stays in registers from one half to the other.
+template <int kWidth, typename Values>
+__device__ void store_and_norm(const RowsOut& x, bool changes, const Values& values,
+                               const float* weight, float eps, const RowsOut& y, int64_t cols) {
+    const int64_t row = blockIdx.x;
+    const RowsIn stored{x.data, x.stride, x.bf16};
+    const int64_t step = int64_t{blockDim.x} * kWidth;
+    float first[kWidth] = {};
+    float squares = 0;
+    for (int64_t col = int64_t{threadIdx.x} * kWidth; col < cols; col += step) {
+        float v[kWidth];
+        values(col, v);
+        if (changes) {
+            if (x.bf16) {
+#pragma unroll
+                for (int i = 0; i < kWidth; ++i) v[i] = rounded_to_bf16(v[i]);
+            }
+            store_group(x, row, col, v);
+        }
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) squares = __fmaf_rn(v[i], v[i], squares);
+        if (col < step) {
+#pragma unroll
+            for (int i = 0; i < kWidth; ++i) first[i] = v[i];
+        }
+    }
+
+    __shared__ float sums[32];
+    for (int lane = 16; lane > 0; lane /= 2) squares += __shfl_xor_sync(~0u, squares, lane);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = squares;
+    __syncthreads();
+    float total = threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f;
+    for (int lane = 16; lane > 0; lane /= 2) total += __shfl_xor_sync(~0u, total, lane);
+    const float factor = 1.0f / sqrtf(total / static_cast<float>(cols) + eps);
+
+    const RowsIn weights{reinterpret_cast<const std::byte*>(weight), 0, false};
+    for (int64_t col = int64_t{threadIdx.x} * kWidth; col < cols; col += step) {
+        float w[kWidth], v[kWidth];
+        load_group(weights, 0, col, w);
+        if (col >= step) load_group(stored, row, col, first);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) v[i] = first[i] * factor * w[i];
+        store_group(y, row, col, v);
+    }
+}
+
+}  // namespace aerie::kernels::cuda
