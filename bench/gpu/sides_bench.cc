@@ -81,7 +81,7 @@ double grouped_us(const std::vector<KernelTime>& kernels) {
     double sum = 0;
     int left = 0;
     for (const KernelTime& k : kernels) {
-        if (k.name == "quantise_to_slots") left = 2;
+        if (k.name == "quantise_to_slots" || k.name == "place_and_quantise") left = 2;
         if (left > 0 && is_product(k)) sum += k.us(), --left;
     }
     return sum;

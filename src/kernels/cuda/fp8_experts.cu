@@ -13,10 +13,55 @@ namespace aerie::kernels::cuda {
 namespace {
 
 constexpr int kMaxExperts = 256, kMaxChoices = 32;
-constexpr int kPlaceThreads = 1024, kThreads = 128;
-constexpr int kBatch = 8;  // choices that a thread looks up before it goes on
+constexpr int kPlaceThreads = 1024, kThreads = 128, kDispatchThreads = 512;
+constexpr int kFewChoices = 4096;  // that each block of place_and_quantise looks through
+constexpr int kBatch = 8;          // choices that a thread looks up before it goes on
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Calls with(i, expert) for each choice of an expert of ours, all threads of the block together.
+// Several choices a thread at a time: what takes time is to wait for them.
+template <typename With>
+__device__ void for_each_choice(const int32_t* ids, int num_choices, int first_expert,
+                                int num_experts, With with) {
+    const auto threads = static_cast<int>(blockDim.x);
+    for (int base = threadIdx.x; base < num_choices; base += threads * kBatch) {
+        int expert[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = base + j * threads;
+            expert[j] = i < num_choices ? ids[i] - first_expert : -1;
+        }
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j)
+            if (expert[j] >= 0 && expert[j] < num_experts) with(base + j * threads, expert[j]);
+    }
+}
+
+// Thread e < kMaxExperts has expert e's number of rows. Fills begin, where the slots of each begin,
+// and gives the thread's own. Ends with all threads of the block together.
+__device__ int lay_out_experts(int count, int tile_rows, int* begin, int* sums) {
+    const int t = threadIdx.x;
+    int first = 0;
+    if (t < kMaxExperts) {
+        const int length = (count + tile_rows - 1) / tile_rows * tile_rows;
+        int sum = length;
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int before = __shfl_up_sync(~0u, sum, distance);
+            if (t % 32 >= distance) sum += before;
+        }
+        if (t % 32 == 31) sums[t / 32] = sum;
+        first = sum - length;
+    }
+    __syncthreads();
+    if (t < kMaxExperts) {
+        for (int warp = 0; warp < t / 32; ++warp) first += sums[warp];
+        begin[t] = first;
+    }
+    __syncthreads();
+    return first;
+}
 
 // Gives each choice of an expert of ours a slot, -1 to the others, and says where each expert's
 // slots end. One block; the order within an expert is any, as no row's result depends on it.
@@ -27,89 +72,108 @@ __global__ void __launch_bounds__(kPlaceThreads)
     __shared__ int count[kMaxExperts], begin[kMaxExperts], sums[kMaxExperts / 32];
     const int t = threadIdx.x;
     if (t < kMaxExperts) count[t] = 0;
+    for (int i = t; i < num_choices; i += kPlaceThreads) slots[i] = -1;
     __syncthreads();
-    // Several choices a thread at a time: what takes time is to wait for them.
-    for (int base = t; base < num_choices; base += kPlaceThreads * kBatch) {
-        int expert[kBatch];
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-            const int i = base + j * kPlaceThreads;
-            expert[j] = i < num_choices ? ids[i] - first_expert : -1;
-        }
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-            const int i = base + j * kPlaceThreads;
-            const bool ours = expert[j] >= 0 && expert[j] < num_experts;
-            if (i < num_choices) slots[i] = ours ? atomicAdd(&count[expert[j]], 1) : -1;
-        }
+    for_each_choice(ids, num_choices, first_expert, num_experts,
+                    [&](int i, int expert) { slots[i] = atomicAdd(&count[expert], 1); });
+    __syncthreads();
+    const int of_mine = t < kMaxExperts ? count[t] : 0;
+    const int first = lay_out_experts(of_mine, tile_rows, begin, sums);
+    if (t < padded_experts) ends[t] = first + of_mine;
+    for_each_choice(ids, num_choices, first_expert, num_experts,
+                    [&](int i, int expert) { slots[i] += begin[expert]; });
+}
+
+// Puts a row's slots in the order of their experts, those that are not ours last, as -1, and their
+// weights beside them. The row's first threads.
+__device__ void sort_choices(const int32_t* ids, const float* weights, const int32_t* slots,
+                             int top_k, RoutedLine* sorted) {
+    const auto mine = static_cast<int>(threadIdx.x);
+    if (mine >= top_k) return;
+    const bool ours = slots[mine] >= 0;
+    int rank = 0;
+    for (int other = 0; other < top_k; ++other) {
+        const bool other_ours = slots[other] >= 0;
+        rank += ours == other_ours ? ids[other] < ids[mine] : other_ours;
     }
-    __syncthreads();
-    if (t < kMaxExperts) {
-        const int length = (count[t] + tile_rows - 1) / tile_rows * tile_rows;
-        int sum = length;
+    sorted[rank] = {slots[mine], weights[mine]};
+}
+
+// A thread's columns to all slots of its row.
+__device__ void store_to_slots(const Quantised& q, const int32_t* slots, int top_k,
+                               const Fp8Rows& out, int column) {
+    for (int base = 0; base < top_k; base += kBatch) {
+        int slot[kBatch];
 #pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const int before = __shfl_up_sync(~0u, sum, distance);
-            if (t % 32 >= distance) sum += before;
-        }
-        if (t % 32 == 31) sums[t / 32] = sum;
-        begin[t] = sum - length;
-    }
-    __syncthreads();
-    if (t < kMaxExperts) {
-        for (int warp = 0; warp < t / 32; ++warp) begin[t] += sums[warp];
-        if (t < padded_experts) ends[t] = begin[t] + count[t];
-    }
-    __syncthreads();
-    for (int base = t; base < num_choices; base += kPlaceThreads * kBatch) {
-        int expert[kBatch], slot[kBatch];
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-            const int i = base + j * kPlaceThreads;
-            slot[j] = i < num_choices ? slots[i] : -1;
-            expert[j] = i < num_choices ? ids[i] - first_expert : 0;
-        }
+        for (int j = 0; j < kBatch; ++j) slot[j] = base + j < top_k ? slots[base + j] : -1;
 #pragma unroll
         for (int j = 0; j < kBatch; ++j)
-            if (slot[j] >= 0) slots[base + j * kPlaceThreads] = slot[j] + begin[expert[j]];
+            if (slot[j] >= 0) q.store(out, slot[j], column);
     }
 }
 
-// The rows of blocks of the two kernels below: each block takes kThreads · kColumns columns.
 // Threads past the last column repeat its group's, as all lanes take part in quantise().
+__device__ inline int clamped(int column, int cols) {
+    return min(column, cols - 128 + column % 128);
+}
+
+// The rows of blocks of silu_mul_of_slots and quantise_to_slots: each block takes kThreads ·
+// kColumns columns.
 __device__ inline int column_of_thread() {
     return static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kColumns;
 }
 
-// Each row to all its slots. Also puts the row's slots in the order of their experts, those that
-// are not ours last, as -1, and their weights beside them.
+// Each row to all its slots, which place() has given it.
 __global__ void __launch_bounds__(kThreads)
     quantise_to_slots(const __nv_bfloat16* x, int64_t row_stride, int top_k, const int32_t* ids,
                       const float* weights, const int32_t* slots, Fp8Rows out, RoutedLine* sorted) {
     after_earlier_kernels();
     const int64_t row = blockIdx.x, first = row * top_k;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
-    const Quantised q =
-        quantise(Columns::load(x + row * row_stride + min(column, cols - 128 + column % 128)));
-    for (int base = 0; base < top_k; base += kBatch) {
-        int slot[kBatch];
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) slot[j] = base + j < top_k ? slots[first + base + j] : -1;
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j)
-            if (slot[j] >= 0 && column < cols) q.store(out, slot[j], column);
+    const Quantised q = quantise(Columns::load(x + row * row_stride + clamped(column, cols)));
+    if (column < cols) store_to_slots(q, slots + first, top_k, out, column);
+    if (blockIdx.y == 0)
+        sort_choices(ids + first, weights + first, slots + first, top_k, sorted + first);
+}
+
+// Both in one for few choices, a block a row: each counts all choices by itself, and gives its
+// row's places behind those of the rows before.
+__global__ void __launch_bounds__(kDispatchThreads)
+    place_and_quantise(const __nv_bfloat16* x, int64_t row_stride, int top_k, const int32_t* ids,
+                       const float* weights, int first_expert, int num_experts, int tile_rows,
+                       int padded_experts, Fp8Rows out, int32_t* slots, int32_t* ends,
+                       RoutedLine* sorted) {
+    after_earlier_kernels();
+    static_assert(kDispatchThreads >= kMaxExperts);
+    __shared__ int before[kMaxExperts], behind[kMaxExperts], begin[kMaxExperts];
+    __shared__ int sums[kMaxExperts / 32], of_row[kMaxChoices];
+    const int64_t row = blockIdx.x;
+    const int t = threadIdx.x, first = static_cast<int>(row) * top_k;
+    const int cols = static_cast<int>(out.cols);
+    const __nv_bfloat16* from = x + row * row_stride;
+    Columns columns = Columns::load(from + clamped(t * kColumns, cols));
+    if (t < kMaxExperts) before[t] = behind[t] = 0;
+    __syncthreads();
+    for_each_choice(
+        ids, static_cast<int>(gridDim.x) * top_k, first_expert, num_experts,
+        [&](int i, int expert) { atomicAdd(i < first ? &before[expert] : &behind[expert], 1); });
+    __syncthreads();
+    const int of_mine = t < kMaxExperts ? before[t] + behind[t] : 0;
+    const int begin_of_mine = lay_out_experts(of_mine, tile_rows, begin, sums);
+    if (row == 0 && t < padded_experts) ends[t] = begin_of_mine + of_mine;
+    if (t < top_k) {
+        const int expert = ids[first + t] - first_expert;
+        const bool ours = expert >= 0 && expert < num_experts;
+        of_row[t] = slots[first + t] = ours ? begin[expert] + before[expert] : -1;
     }
-    if (blockIdx.y > 0 || static_cast<int>(threadIdx.x) >= top_k) return;
-    const int mine = threadIdx.x;
-    const bool ours = slots[first + mine] >= 0;
-    int rank = 0;
-    for (int other = 0; other < top_k; ++other) {
-        const bool other_ours = slots[first + other] >= 0;
-        const bool before =
-            ours == other_ours ? ids[first + other] < ids[first + mine] : other_ours;
-        if (before) ++rank;
+    __syncthreads();
+    for (int base = 0; base < cols; base += kDispatchThreads * kColumns) {
+        const int column = base + t * kColumns;
+        if (base > 0) columns = Columns::load(from + clamped(column, cols));
+        const Quantised q = quantise(columns);
+        if (column < cols) store_to_slots(q, of_row, top_k, out, column);
     }
-    sorted[first + rank] = {slots[first + mine], weights[first + mine]};
+    sort_choices(ids + first, weights + first, of_row, top_k, sorted + first);
 }
 
 // The slot of one choice a row of blocks.
@@ -119,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t slot = slots[blockIdx.x];
     if (slot < 0) return;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
-    const __nv_bfloat16* from = gate_up + slot * 2 * cols + min(column, cols - 128 + column % 128);
+    const __nv_bfloat16* from = gate_up + slot * 2 * cols + clamped(column, cols);
     const Quantised q = quantise(silu_mul(Columns::load(from), Columns::load(from + cols)));
     if (column < cols) q.store(out, slot, column);
 }
@@ -181,12 +245,19 @@ RoutedLines fp8_routed_lines(Stream& stream, const RoutedArgs& a) {
                      .tile_rows = Fp8Groups::tile_rows_for(num_choices / a.num_experts)};
     const Workspace w(stream, a, groups.tile_rows);
     groups.ends = w.ends;
-    launch_early(stream, dim3(1), dim3(kPlaceThreads), place, a.ids, num_choices, a.first_expert,
-                 a.num_experts, groups.tile_rows, Fp8Groups::padded_groups(a.num_experts), w.slots,
-                 w.ends);
-    launch_early(stream, grid_of(rows, hidden, kThreads * kColumns), dim3(kThreads),
-                 quantise_to_slots, reinterpret_cast<const __nv_bfloat16*>(a.x.data),
-                 a.x.row_stride, a.top_k, a.ids, a.weights, w.slots, w.x, w.sorted);
+    const auto* x = reinterpret_cast<const __nv_bfloat16*>(a.x.data);
+    const int padded = Fp8Groups::padded_groups(a.num_experts);
+    if (num_choices <= kFewChoices) {
+        launch_early(stream, dim3(rows), dim3(kDispatchThreads), place_and_quantise, x,
+                     a.x.row_stride, a.top_k, a.ids, a.weights, a.first_expert, a.num_experts,
+                     groups.tile_rows, padded, w.x, w.slots, w.ends, w.sorted);
+    } else {
+        launch_early(stream, dim3(1), dim3(kPlaceThreads), place, a.ids, num_choices,
+                     a.first_expert, a.num_experts, groups.tile_rows, padded, w.slots, w.ends);
+        launch_early(stream, grid_of(rows, hidden, kThreads * kColumns), dim3(kThreads),
+                     quantise_to_slots, x, a.x.row_stride, a.top_k, a.ids, a.weights, w.slots, w.x,
+                     w.sorted);
+    }
     fp8_gemm_grouped(stream, w.x, a.experts->gate_up, groups, w.gate_up);
     launch_early(stream, grid_of(num_choices, w.product.cols, kThreads * kColumns), dim3(kThreads),
                  silu_mul_of_slots, reinterpret_cast<const __nv_bfloat16*>(w.gate_up.data), w.slots,

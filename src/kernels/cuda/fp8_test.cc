@@ -199,8 +199,12 @@ double norm_of_error(ConstView a, ConstView b) {
 // Against the CPU's, whose rows are not quantised.
 TEST_F(Fp8OnCard, RoutedExpertsAreTheCpusButForQuantisedRows) {
     const int64_t hidden = 512, inner = 256;
-    for (const auto& [rows, experts, top_k, first] :
-         {std::tuple{1, 4, 2, 0}, {33, 8, 3, 2}, {300, 4, 2, 0}, {64, 40, 6, 5}, {9, 8, 8, 0}}) {
+    for (const auto& [rows, experts, top_k, first] : {std::tuple{1, 4, 2, 0},
+                                                      {33, 8, 3, 2},
+                                                      {300, 4, 2, 0},
+                                                      {64, 40, 6, 5},
+                                                      {9, 8, 8, 0},
+                                                      {2100, 4, 2, 0}}) {
         SCOPED_TRACE(fmt::format("{} rows, {} experts from {}", rows, experts, first));
         const Weights up(experts * 2 * inner, hidden, 11), down(experts * hidden, inner, 12);
         const ExpertWeights stacked{up.packed(Device::kCuda), down.packed(Device::kCuda)};
@@ -243,7 +247,8 @@ TEST_F(Fp8OnCard, RoutedExpertsAreTheCpusButForQuantisedRows) {
                                   .experts = &stacked,
                                   .out = out.view()};
             ASSERT_TRUE(fp8_serves(args));
-            for (int again = 0; again < 2; ++again) combine_lines(*stream_, fp8_routed_lines(*stream_, args), {}, out.view());
+            for (int again = 0; again < 2; ++again)
+                combine_lines(*stream_, fp8_routed_lines(*stream_, args), {}, out.view());
             wait();
             const Tensor got = on_host(out);
             EXPECT_LT(norm_of_error(got.view(), want.view()), 0.06);
