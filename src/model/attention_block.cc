@@ -1,8 +1,8 @@
 // Attention of one layer and microbatch: h [own rows] → x and h [own rows].
 #include "base/check.h"
 #include "kernels/attention.h"
-#include "kernels/kv_cache.h"
 #include "kernels/norm.h"
+#include "kernels/qkv.h"
 #include "kernels/rope.h"
 #include "kernels/rows.h"
 #include "model/attention_rank_impl.h"
@@ -10,8 +10,7 @@
 namespace aerie::model {
 
 Status AttentionRank::Impl::attention(int layer, int microbatch, LayerObserver* observer) {
-    const LayerWeights& w = weights.layers[layer];
-    project_down(w, layout.own_of(microbatch));
+    project_down(layer, layout.own_of(microbatch));
     end_of(StepOp::kProjectDown);
     RETURN_IF_ERROR(gather_qkv(microbatch));
     end_of(StepOp::kGather);
@@ -25,25 +24,40 @@ Status AttentionRank::Impl::attention(int layer, int microbatch, LayerObserver* 
     return {};
 }
 
-// h → q_a, latent and k_pe of the own rows, normed and rotated.
-void AttentionRank::Impl::project_down(const LayerWeights& w, Range rows) {
+// h → q_a, latent and k_pe of the own rows, normed and rotated. A rank that is alone has all rows, and
+// writes their KV too.
+void AttentionRank::Impl::project_down(int layer, Range rows) {
     if (rows.size() == 0) return;
+    const LayerWeights& w = weights.layers[layer];
     const auto eps = static_cast<float>(config.rms_norm_eps);
     const View h = own(ws.h, rows), qkv = own(ws.qkv, rows);
     const View query = qkv.slice_cols(0, query_width);
     const View latent = qkv.slice_cols(query_width, query_width + config.kv_lora_rank);
     if (config.q_lora_rank > 0) {
         kernels::linear(stream, {.x = h, .w = w.q_a_kv_a, .y = qkv});
-        kernels::rms_norm(stream, query, w.q_a_norm->data<float>(), eps, query);
     } else {
         kernels::copy_rows(stream, h, query);
         kernels::linear(stream,
                         {.x = h, .w = w.q_a_kv_a, .y = qkv.slice_cols(query_width, qkv.cols)});
     }
+    const float* query_norm = config.q_lora_rank > 0 ? w.q_a_norm->data<float>() : nullptr;
+    const int32_t* positions = numbers.own_positions() + rows.begin;
+    if (alone()) {
+        return kernels::finish_qkv(stream, *options.rope,
+                                   {.qkv = qkv,
+                                    .query_width = query_width,
+                                    .query_norm = query_norm,
+                                    .latent_norm = w.kv_a_norm->data<float>(),
+                                    .eps = eps,
+                                    .positions = positions,
+                                    .pool = pool_of(layer),
+                                    .slots = numbers.slots() + rows.begin});
+    }
+    if (query_norm != nullptr) kernels::rms_norm(stream, query, query_norm, eps, query);
     kernels::rms_norm(stream, latent, w.kv_a_norm->data<float>(), eps, latent);
     kernels::rope(stream, *options.rope,
                   {.x = qkv,
-                   .positions = numbers.own_positions() + rows.begin,
+                   .positions = positions,
                    .num_heads = 1,
                    .head_stride = qkv.cols,
                    .offset = query_width + config.kv_lora_rank});
@@ -73,21 +87,26 @@ void AttentionRank::Impl::copy_from_all(std::span<const void* const> shown, cons
     }
 }
 
-// The latents of the blocks that this cp rank holds. One of the tp ranks, which share a pool, writes.
+// The latents of the blocks that this cp rank holds, where it is not alone. One of the tp ranks, which share a pool, writes.
 Status AttentionRank::Impl::write_kv(int layer, Range rows) {
+    if (alone()) return {};
     if (place.tp == 0) {
-        const KvPool& pool = *options.pool;
-        kernels::kv_write(stream,
-                          {.layer = options.pool->layer(layer),
-                           .dtype = pool.dtype(),
-                           .page_size = pool.page_size(),
-                           .width = pool.width()},
+        const kernels::KvPool pool = pool_of(layer);
+        kernels::kv_write(stream, pool,
                           all_qkv()
                               .slice_rows(rows.begin, rows.end)
-                              .slice_cols(query_width, query_width + pool.width()),
+                              .slice_cols(query_width, query_width + pool.width),
                           numbers.slots() + rows.begin);
     }
-    return alone() ? Status() : options.group->done(place.index());
+    return options.group->done(place.index());
+}
+
+kernels::KvPool AttentionRank::Impl::pool_of(int layer) const {
+    const KvPool& pool = *options.pool;
+    return {.layer = options.pool->layer(layer),
+            .dtype = pool.dtype(),
+            .page_size = pool.page_size(),
+            .width = pool.width()};
 }
 
 Status AttentionRank::Impl::attend_tile(int layer, int64_t tile) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/experts.h"
+#include "kernels/kv_cache.h"
 #include "kernels/linear.h"
 #include "model/attention_rank.h"
 #include "model/step_numbers.h"
@@ -108,9 +109,10 @@ struct AttentionRank::Impl {
 
     // attention_block.cc: h → x after attention, h = post-attention norm.
     Status attention(int layer, int microbatch, LayerObserver* observer);
-    void project_down(const LayerWeights& w, Range own);
+    void project_down(int layer, Range own);
     Status gather_qkv(int microbatch);
     Status write_kv(int layer, Range rows);
+    kernels::KvPool pool_of(int layer) const;
     Status attend_tile(int layer, int64_t tile);
     void prepare_queries(const LayerWeights& w, int64_t tile);
     void absorb_queries(const LayerWeights& w, View q, const int32_t* positions, View absorbed);

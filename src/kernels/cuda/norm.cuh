@@ -6,6 +6,19 @@ namespace aerie::kernels::cuda {
 
 inline constexpr int kNormThreads = 1024;  // of a block, at most
 
+// 1 / sqrt(mean + eps) of the squares that num_threads threads of the block, whole warps beside
+// each other, have summed up, in an order that their number alone tells. sums: [32] of those
+// threads. All threads of the block call it together.
+__device__ inline float norm_factor(float squares, int64_t cols, float eps, int thread,
+                                    int num_threads, float* sums) {
+    for (int lane = 16; lane > 0; lane /= 2) squares += __shfl_xor_sync(~0u, squares, lane);
+    if (thread % 32 == 0) sums[thread / 32] = squares;
+    __syncthreads();
+    float total = thread % 32 < num_threads / 32 ? sums[thread % 32] : 0.0f;
+    for (int lane = 16; lane > 0; lane /= 2) total += __shfl_xor_sync(~0u, total, lane);
+    return 1.0f / sqrtf(total / static_cast<float>(cols) + eps);
+}
+
 // One block a row of `cols`: x = what values(col, v) gives for each group of columns, rounded to
 // x's type, then y = rms_norm(x). Without `changes` x is not written, and what it gives are x's
 // values. The number of threads, row_grid(1, cols, kWidth, kNormThreads).threads, and with it the
@@ -38,12 +51,8 @@ __device__ void store_and_norm(const RowsOut& x, bool changes, const Values& val
     }
 
     __shared__ float sums[32];
-    for (int lane = 16; lane > 0; lane /= 2) squares += __shfl_xor_sync(~0u, squares, lane);
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = squares;
-    __syncthreads();
-    float total = threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f;
-    for (int lane = 16; lane > 0; lane /= 2) total += __shfl_xor_sync(~0u, total, lane);
-    const float factor = 1.0f / sqrtf(total / static_cast<float>(cols) + eps);
+    const float factor = norm_factor(squares, cols, eps, static_cast<int>(threadIdx.x),
+                                     static_cast<int>(blockDim.x), sums);
 
     const RowsIn weights{reinterpret_cast<const std::byte*>(weight), 0, false};
     for (int64_t col = int64_t{threadIdx.x} * kWidth; col < cols; col += step) {
