@@ -1,16 +1,18 @@
 // The two sides of a MoE layer of DeepSeek-V3 on one card, in decode steps that are graphs, beside
-// what must be: of attention the time of its products and of MLA, of the experts that of their two
-// grouped products, each kernel timed by itself in the same step run kernel by kernel.
+// what must be: of the expert side its two grouped products, of the attention side, which is all
+// else, its products (gate and shared expert among them) and MLA, each kernel timed by itself in
+// the same step run kernel by kernel.
 //
 // usage: sides_bench [--heads N] [--kernels]
 //        --kernels also lists what a layer launches, with the time of each
 //
-// Side: by the card's clock between the time stamps of the step's graph (model/card_steps.cc).
-// "Not in kernels": how much longer the graph's layers take than all their kernels one by one.
+// Layer: by the card's clock between the time stamps of the step's graph (model/card_steps.cc). The
+// expert side is its kernels' own times: placing, quantising, the products, SiLU, adding up with
+// the norm behind. The attention side is the rest of the layer. "Not in kernels": how much longer
+// the graph's layers take than all their kernels one by one; less than 0 where they overlap.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 
 #include "base/log.h"
 #include "bench/gpu/kernel_times.h"
@@ -25,7 +27,7 @@ namespace {
 constexpr int kLayers = 4, kFirstMoe = 1;
 constexpr int64_t kMaxRows = 2048;
 
-// Sums of the sides of MoE layers over steps.
+// Sums of MoE layers over steps.
 struct Sides : LayerObserver {
     double attention = 0, experts = 0;
     int num_layers = 0;
@@ -76,15 +78,23 @@ double sum_us(const std::vector<KernelTime>& kernels, const Counts& counts) {
 }
 bool any(const KernelTime&) { return true; }
 
-// The experts' grouped products: the two behind the rows' quantising.
-double grouped_us(const std::vector<KernelTime>& kernels) {
-    double sum = 0;
-    int left = 0;
+// Of the kernels behind attention those of the expert side, and what of it must be.
+struct ExpertSide {
+    double us = 0, grouped_us = 0;
+};
+ExpertSide expert_side_of(const std::vector<KernelTime>& kernels) {
+    ExpertSide side;
+    int products = -1;  // behind where rows are placed
     for (const KernelTime& k : kernels) {
-        if (k.name == "quantise_to_slots" || k.name == "place_and_quantise") left = 2;
-        if (left > 0 && is_product(k)) sum += k.us(), --left;
+        if (k.name == "place" || k.name == "place_and_quantise") products = 0;
+        if ((products >= 0 && products < 2) || k.name == "combine_and_norm_kernel")
+            side.us += k.us();
+        if (products >= 0 && products < 2 && is_product(k)) {
+            side.grouped_us += k.us();
+            ++products;
+        }
     }
-    return sum;
+    return side;
 }
 
 void list_kernels(const char* side, const std::vector<LayerKernels>& layers,
@@ -119,26 +129,28 @@ void run_case(Bench& graphs, Bench& eager, const Case& c, bool list) {
     graphs.replica().set_observer(0, &sides);
     graphs.step_us(c);
     graphs.replica().set_observer(0, nullptr);
-    const double attention = sides.attention / sides.num_layers;
-    const double experts = sides.experts / sides.num_layers;
+    const double layer = (sides.attention + sides.experts) / sides.num_layers;
 
     const auto layers = kernel_times(eager, c);
     const auto mean = [&](const auto& of_layer) {
         double sum = 0;
-        for (const LayerKernels& layer : layers) sum += of_layer(layer);
+        for (const LayerKernels& l : layers) sum += of_layer(l);
         return sum / static_cast<double>(layers.size());
     };
-    const double must = mean([](const LayerKernels& l) {
-        return sum_us(l.attention, [](const auto& k) { return is_product(k) || is_mla(k); });
-    });
     const double mla = mean([](const LayerKernels& l) { return sum_us(l.attention, is_mla); });
-    const double grouped = mean([](const LayerKernels& l) { return grouped_us(l.experts); });
+    const double products = mean([](const LayerKernels& l) {
+        return sum_us(l.attention, is_product) + sum_us(l.experts, is_product);
+    });
+    const double grouped =
+        mean([](const LayerKernels& l) { return expert_side_of(l.experts).grouped_us; });
+    const double experts = mean([](const LayerKernels& l) { return expert_side_of(l.experts).us; });
     const double all = mean(
         [](const LayerKernels& l) { return sum_us(l.attention, any) + sum_us(l.experts, any); });
-    std::printf("%6ld %7ld | %8.1f %8.1f %7.1f %6.2f | %8.1f %8.1f %6.2f | %8.1f %6.1f %%\n",
-                static_cast<long>(c.rows), static_cast<long>(c.context), attention, must, mla,
-                attention / must, experts, grouped, experts / grouped, all,
-                100 * (attention + experts - all) / (attention + experts));
+    const double attention = layer - experts, must = products - grouped + mla;
+    std::printf(
+        "%6ld %7ld | %7.1f | %7.1f %8.1f %7.1f %6.2f | %7.1f %8.1f %6.2f | %7.1f %6.1f %%\n",
+        static_cast<long>(c.rows), static_cast<long>(c.context), layer, attention, must, mla,
+        attention / must, experts, grouped, experts / grouped, all, 100 * (layer - all) / layer);
     if (list) {
         list_kernels("attention", layers, &LayerKernels::attention);
         list_kernels("experts", layers, &LayerKernels::experts);
@@ -178,9 +190,9 @@ void run(int heads, bool list) {
     report_memory(config, model->rope->max_position(), before, rows,
                   static_cast<int64_t>(graphs.replica().pool(0).num_bytes()));
     std::printf("\n%d heads, 32 experts; us a MoE layer\n", heads);
-    std::printf("%6s %7s | %8s %8s %7s %6s | %8s %8s %6s | %8s %s\n", "rows", "context", "attn",
-                "GEMM+MLA", "MLA", "ratio", "experts", "grouped", "ratio", "kernels",
-                "not in kernels");
+    std::printf("%6s %7s | %7s | %7s %8s %7s %6s | %7s %8s %6s | %7s %s\n", "rows", "context",
+                "layer", "attn", "GEMM+MLA", "MLA", "ratio", "experts", "grouped", "ratio",
+                "kernels", "not in kernels");
     for (const Case& c : cases) run_case(graphs, eager, c, list);
 }
 
