@@ -9,36 +9,67 @@ namespace cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// Lines that a thread reads before it adds: of a block of 1024, what its registers hold.
-constexpr int kLinesOfThread = 8, kLinesOfThreadAndNorm = 4;
+// Lines that a thread reads before it adds: what registers hold, of 1024 threads beside the norm's.
+constexpr int batch_of(bool bf16_lines) { return bf16_lines ? 8 : 4; }
+constexpr int batch_beside_norm(bool bf16_lines) { return bf16_lines ? 4 : 2; }
+
+// A group of columns as it lies in memory: what a thread waits for takes half as many registers as
+// its values.
+template <bool kBf16, int kWidth>
+struct Raw {
+    float v[kWidth];
+    __device__ void load(const RowsIn& rows, int64_t row, int64_t col) {
+        load_group(RowsIn{rows.data, rows.stride, kBf16}, row, col, v);
+    }
+    __device__ void values(float (&to)[kWidth]) const {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) to[i] = v[i];
+    }
+};
+template <>
+struct Raw<true, 8> {
+    uint4 bits;
+    __device__ void load(const RowsIn& rows, int64_t row, int64_t col) {
+        bits = *reinterpret_cast<const uint4*>(rows.data + row * rows.stride + col * 2);
+    }
+    __device__ void values(float (&to)[8]) const {
+        const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 two = floats_of(words[i]);
+            to[2 * i] = two.x, to[2 * i + 1] = two.y;
+        }
+    }
+};
 
 // Of columns that a thread has: Σ weight · line in ascending expert, fp32. A line in bfloat16 is
 // what a product was rounded to (fp8_experts.cu), where one rounding is saved; a float32 one is as
 // the CPU has it.
-template <bool kBf16Lines, int kBatch, int kWidth>
+template <bool kBf16Lines, int kAtOnce, int kWidth>
 __device__ void add_lines(const RowsIn& results, const RoutedLine* choices, int top_k, int64_t col,
                           float (&total)[kWidth]) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) total[i] = 0.0f;
-    const RowsIn lines{results.data, results.stride, kBf16Lines};
-    for (int base = 0; base < top_k; base += kBatch) {
-        RoutedLine choice[kBatch];
-        float v[kBatch][kWidth];
+    for (int base = 0; base < top_k; base += kAtOnce) {
+        RoutedLine choice[kAtOnce];
+        Raw<kBf16Lines, kWidth> raw[kAtOnce];
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j)
+        for (int j = 0; j < kAtOnce; ++j)
             choice[j] = base + j < top_k ? choices[base + j] : RoutedLine{-1, 0.0f};
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j)
-            if (choice[j].line >= 0) load_group(lines, choice[j].line, col, v[j]);
+        for (int j = 0; j < kAtOnce; ++j)
+            if (choice[j].line >= 0) raw[j].load(results, choice[j].line, col);
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
+        for (int j = 0; j < kAtOnce; ++j) {
             if (choice[j].line < 0) continue;
+            float v[kWidth];
+            raw[j].values(v);
 #pragma unroll
             for (int i = 0; i < kWidth; ++i) {
                 if constexpr (kBf16Lines)
-                    total[i] = fmaf(choice[j].weight, v[j][i], total[i]);
+                    total[i] = fmaf(choice[j].weight, v[i], total[i]);
                 else
-                    total[i] = __fadd_rn(total[i], __fmul_rn(choice[j].weight, v[j][i]));
+                    total[i] = __fadd_rn(total[i], __fmul_rn(choice[j].weight, v[i]));
             }
         }
     }
@@ -58,8 +89,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
     if (col >= cols) return;
     float total[kWidth];
-    add_lines<kBf16Lines, kLinesOfThread>(lines.results, lines.choices + row * lines.top_k,
-                                          lines.top_k, col, total);
+    add_lines<kBf16Lines, batch_of(kBf16Lines)>(lines.results, lines.choices + row * lines.top_k,
+                                                lines.top_k, col, total);
     if (addend.data != nullptr) {
         float v[kWidth];
         load_group(addend, row, col, v);
@@ -78,13 +109,18 @@ __global__ void __launch_bounds__(kNormThreads)
     const RoutedLine* choices = lines.choices + row * lines.top_k;
     const RowsIn from{x.data, x.stride, true};
     const auto sum = [&](int64_t col, float(&v)[8]) {
-        float shared[8], routed[8];
-        load_group(from, row, col, v);
-        load_group(addend, row, col, shared);
-        add_lines<kBf16Lines, kLinesOfThreadAndNorm>(lines.results, choices, lines.top_k, col,
-                                                     routed);
+        Raw<true, 8> before, shared;
+        before.load(from, row, col);
+        shared.load(addend, row, col);
+        float routed[8];
+        add_lines<kBf16Lines, batch_beside_norm(kBf16Lines)>(lines.results, choices, lines.top_k,
+                                                             col, routed);
+        shared.values(v);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] += rounded_to_bf16(shared[i] + rounded_to_bf16(routed[i]));
+        for (int i = 0; i < 8; ++i) routed[i] = rounded_to_bf16(v[i] + rounded_to_bf16(routed[i]));
+        before.values(v);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] += routed[i];
     };
     store_and_norm<8>(x, true, sum, weight, eps, y, cols);
 }

@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(kThreads)
         int place = 0;
         for (int j = row * top_k; j < (row + 1) * top_k; ++j) {
             const int other = ids[j] - first_expert;
-            place += is_here(other) == here ? other < e : !here;
+            // Those that are not here may have one number.
+            place += is_here(other) == here ? other < e || (other == e && j < i) : !here;
         }
         lines.choices[row * top_k + place] = {at, weights[i]};
     }

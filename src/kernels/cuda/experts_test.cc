@@ -55,10 +55,10 @@ class CardExperts : public OnCard {
             std::shuffle(order.begin(), order.end(), random);
             for (int j = 0; j < top_k; ++j) {
                 const float weight = 0.1f + 0.2f * static_cast<float>(j);
-                r.ids.push_back(order[j]);
+                const bool is_here = order[j] >= first && order[j] < first + here;
+                r.ids.push_back(is_here || i % 2 == 0 ? order[j] : -1);
                 r.weights.push_back(weight);
-                if (order[j] >= first && order[j] < first + here)
-                    r.choices.push_back({order[j] - first, weight});
+                if (is_here) r.choices.push_back({order[j] - first, weight});
             }
             r.offsets.push_back(static_cast<int32_t>(r.choices.size()));
         }

@@ -14,29 +14,35 @@ namespace {
 
 constexpr int kMaxExperts = 256, kMaxChoices = 32;
 constexpr int kPlaceThreads = 1024, kThreads = 128, kDispatchThreads = 512;
-constexpr int kFewChoices = 4096;  // that each block of place_and_quantise looks through
+constexpr int kFewChoices = 1024;  // that each block of place_and_quantise looks through
 constexpr int kBatch = 8;          // choices that a thread looks up before it goes on
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Calls with(i, expert) for each choice of an expert of ours, all threads of the block together.
-// Several choices a thread at a time: what takes time is to wait for them.
-template <typename With>
-__device__ void for_each_choice(const int32_t* ids, int num_choices, int first_expert,
-                                int num_experts, With with) {
-    const auto threads = static_cast<int>(blockDim.x);
-    for (int base = threadIdx.x; base < num_choices; base += threads * kBatch) {
-        int expert[kBatch];
+// Some choices of a thread, every blockDim.x-th from `base` on: what takes time is to wait for
+// them.
+struct Batch {
+    int base;
+    int expert[kBatch];  // of ours; −1: not ours
+
+    __device__ Batch(int first, const int32_t* ids, int num_choices, int first_expert,
+                     int num_experts)
+        : base(first) {
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) {
-            const int i = base + j * threads;
-            expert[j] = i < num_choices ? ids[i] - first_expert : -1;
+            const int i = base + j * static_cast<int>(blockDim.x);
+            const int e = i < num_choices ? ids[i] - first_expert : -1;
+            expert[j] = e < num_experts ? e : -1;
         }
+    }
+    // with(i, j, expert) of each that is ours
+    template <typename With>
+    __device__ void for_each(With with) const {
 #pragma unroll
         for (int j = 0; j < kBatch; ++j)
-            if (expert[j] >= 0 && expert[j] < num_experts) with(base + j * threads, expert[j]);
+            if (expert[j] >= 0) with(base + j * static_cast<int>(blockDim.x), j, expert[j]);
     }
-}
+};
 
 // Thread e < kMaxExperts has expert e's number of rows. Fills begin, where the slots of each begin,
 // and gives the thread's own. Ends with all threads of the block together.
@@ -71,17 +77,37 @@ __global__ void __launch_bounds__(kPlaceThreads)
     after_earlier_kernels();
     __shared__ int count[kMaxExperts], begin[kMaxExperts], sums[kMaxExperts / 32];
     const int t = threadIdx.x;
+    constexpr int kStep = kPlaceThreads * kBatch;
+    const auto batch_at = [&](int base) {
+        return Batch(base, ids, num_choices, first_expert, num_experts);
+    };
+    // Places within the experts: of the first batch, mostly the only one, they stay in registers.
+    const Batch first_batch = batch_at(t);
+    int place_of[kBatch];
     if (t < kMaxExperts) count[t] = 0;
-    for (int i = t; i < num_choices; i += kPlaceThreads) slots[i] = -1;
     __syncthreads();
-    for_each_choice(ids, num_choices, first_expert, num_experts,
-                    [&](int i, int expert) { slots[i] = atomicAdd(&count[expert], 1); });
+    first_batch.for_each(
+        [&](int, int j, int expert) { place_of[j] = atomicAdd(&count[expert], 1); });
+    for (int base = t + kStep; base < num_choices; base += kStep)
+        batch_at(base).for_each(
+            [&](int i, int, int expert) { slots[i] = atomicAdd(&count[expert], 1); });
     __syncthreads();
     const int of_mine = t < kMaxExperts ? count[t] : 0;
     const int first = lay_out_experts(of_mine, tile_rows, begin, sums);
     if (t < padded_experts) ends[t] = first + of_mine;
-    for_each_choice(ids, num_choices, first_expert, num_experts,
-                    [&](int i, int expert) { slots[i] += begin[expert]; });
+    for (int base = t; base < num_choices; base += kStep) {
+        const Batch batch = base == t ? first_batch : batch_at(base);
+        if (base > t) {
+#pragma unroll
+            for (int j = 0; j < kBatch; ++j)
+                if (batch.expert[j] >= 0) place_of[j] = slots[base + j * kPlaceThreads];
+        }
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = base + j * kPlaceThreads, expert = batch.expert[j];
+            if (i < num_choices) slots[i] = expert >= 0 ? place_of[j] + begin[expert] : -1;
+        }
+    }
 }
 
 // Puts a row's slots in the order of their experts, those that are not ours last, as -1, and their
@@ -94,7 +120,10 @@ __device__ void sort_choices(const int32_t* ids, const float* weights, const int
     int rank = 0;
     for (int other = 0; other < top_k; ++other) {
         const bool other_ours = slots[other] >= 0;
-        rank += ours == other_ours ? ids[other] < ids[mine] : other_ours;
+        // Those that are not ours may have one number.
+        rank += ours == other_ours
+                    ? ids[other] < ids[mine] || (ids[other] == ids[mine] && other < mine)
+                    : other_ours;
     }
     sorted[rank] = {slots[mine], weights[mine]};
 }
@@ -154,9 +183,12 @@ __global__ void __launch_bounds__(kDispatchThreads)
     Columns columns = Columns::load(from + clamped(t * kColumns, cols));
     if (t < kMaxExperts) before[t] = behind[t] = 0;
     __syncthreads();
-    for_each_choice(
-        ids, static_cast<int>(gridDim.x) * top_k, first_expert, num_experts,
-        [&](int i, int expert) { atomicAdd(i < first ? &before[expert] : &behind[expert], 1); });
+    const int num_choices = static_cast<int>(gridDim.x) * top_k;
+    for (int at = t; at < num_choices; at += kDispatchThreads * kBatch)
+        Batch(at, ids, num_choices, first_expert, num_experts)
+            .for_each([&](int i, int, int expert) {
+                atomicAdd(i < first ? &before[expert] : &behind[expert], 1);
+            });
     __syncthreads();
     const int of_mine = t < kMaxExperts ? before[t] + behind[t] : 0;
     const int begin_of_mine = lay_out_experts(of_mine, tile_rows, begin, sums);

@@ -221,10 +221,10 @@ TEST_F(Fp8OnCard, RoutedExpertsAreTheCpusButForQuantisedRows) {
         for (int r = 0; r < rows; ++r) {
             std::shuffle(all.begin(), all.end(), random);
             for (int j = 0; j < top_k; ++j) {
-                ids[r * top_k + j] = all[j];
+                const bool ours = all[j] >= first && all[j] < first + experts;
+                ids[r * top_k + j] = ours || r % 2 == 0 ? all[j] : -1;
                 const float weight = weights[r * top_k + j] = 0.1f + 0.1f * static_cast<float>(j);
-                if (all[j] >= first && all[j] < first + experts)
-                    choices.push_back({all[j] - first, weight});
+                if (ours) choices.push_back({all[j] - first, weight});
             }
             offsets.push_back(static_cast<int32_t>(choices.size()));
         }

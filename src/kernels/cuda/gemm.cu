@@ -18,6 +18,9 @@ namespace {
 constexpr int kInFlight = 4;   // products of a warpgroup
 constexpr int kMaxSlices = 8;  // of K: what a cluster may have
 constexpr int kScaleBlock = 128;
+constexpr int kProcessors = 132;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <int kNumTasks>
 struct Params {
@@ -315,12 +318,32 @@ __device__ void multiply_slice(const Params<kNumTasks>& p, const Block& block, c
     __syncthreads();
 }
 
+// Asks for the block's weights, or the first of them, which no earlier kernel writes: on their way
+// from memory while those end.
+template <typename C, int kNumTasks>
+__device__ void prefetch_weights(const Params<kNumTasks>& p) {
+    constexpr int kLine = 128, kMostLines = 16;
+    const int64_t n0 = int64_t{blockIdx.y} * C::kBlockN;
+    const int64_t k_begin = blockIdx.x % p.num_slices * p.slice;
+    const int64_t bytes = (min(p.k, k_begin + p.slice) - k_begin) * C::kWeightSize;
+    const int lines = static_cast<int>(min((bytes + kLine - 1) / kLine, int64_t{kMostLines}));
+    const auto* w = static_cast<const std::byte*>(p.tasks[kNumTasks == 1 ? 0 : blockIdx.z].w);
+    for (int i = threadIdx.x; i < C::kBlockN * lines; i += C::kThreads) {
+        const int64_t n = n0 + i / lines;
+        if (n < p.n)
+            asm volatile(
+                "prefetch.global.L2 [%0];" ::"l"(w + (n * p.k + k_begin) * C::kWeightSize +
+                                                 min(int64_t{i % lines * kLine}, bytes - 1)));
+    }
+}
+
 // blockIdx: slices of a tile of rows one beside the other, then tiles; kBlockN columns; task.
 template <bool kFp8, int kRows, bool kWide, int kNumTasks>
 __global__ void __launch_bounds__(Config<kFp8, kRows, kWide>::kThreads,
                                   Config<kFp8, kRows, kWide>::kBlocks)
     gemm_kernel(const __grid_constant__ Params<kNumTasks> p) {
     using C = Config<kFp8, kRows, kWide>;
+    if (p.tiles == nullptr) prefetch_weights<C>(p);
     after_earlier_kernels();
     extern __shared__ __align__(1024) std::byte buffer[];
     auto* rows = reinterpret_cast<int32_t*>(buffer + C::kBufferBytes);  // of x; −1: none
@@ -469,13 +492,18 @@ void gemm(Stream& stream, const GemmShape& shape, std::span<const GemmTask> task
     int tile_rows = kTileRows[0];
     for (int rows : kTileRows)
         if (tile_rows < shape.rows) tile_rows = rows;
-    const int64_t num_tiles = (shape.rows + tile_rows - 1) / tile_rows;
     if (tasks.size() == 1) {
         auto p = params_of<1>(shape, tasks, 1);
         p.x_rows = x_rows;
+        // Smaller tiles where blocks are few: the router's.
+        const int64_t blocks = (shape.n + 127) / 128 * p.num_slices;
+        while (tile_rows > 32 && blocks * ceil_div(shape.rows, tile_rows / 2) <= kProcessors)
+            tile_rows /= 2;
+        const int64_t num_tiles = ceil_div(shape.rows, tile_rows);
         launch(stream, shape, p, tile_rows, num_tiles, 1);
     } else {
         const auto p = params_of<kMaxGemmTasks>(shape, tasks, static_cast<int64_t>(tasks.size()));
+        const int64_t num_tiles = ceil_div(shape.rows, tile_rows);
         launch(stream, shape, p, tile_rows, num_tiles, static_cast<int>(tasks.size()));
     }
 }

@@ -50,15 +50,20 @@ __device__ void store_and_norm(const RowsOut& x, bool changes, const Values& val
         }
     }
 
+    // On its way while the sums are made.
+    const RowsIn weights{reinterpret_cast<const std::byte*>(weight), 0, false};
+    float w[kWidth];
+    if (threadIdx.x * int64_t{kWidth} < cols) load_group(weights, 0, threadIdx.x * kWidth, w);
     __shared__ float sums[32];
     const float factor = norm_factor(squares, cols, eps, static_cast<int>(threadIdx.x),
                                      static_cast<int>(blockDim.x), sums);
 
-    const RowsIn weights{reinterpret_cast<const std::byte*>(weight), 0, false};
     for (int64_t col = int64_t{threadIdx.x} * kWidth; col < cols; col += step) {
-        float w[kWidth], v[kWidth];
-        load_group(weights, 0, col, w);
-        if (col >= step) load_group(stored, row, col, first);
+        float v[kWidth];
+        if (col >= step) {
+            load_group(weights, 0, col, w);
+            load_group(stored, row, col, first);
+        }
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) v[i] = first[i] * factor * w[i];
         store_group(y, row, col, v);
