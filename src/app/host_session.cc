@@ -6,8 +6,11 @@
 #include "app/fingerprint.h"
 #include "app/peer_links.h"
 #include "app/rank_host.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "config/keys.h"
+#include "config/report.h"
+#include "tensor/card.h"
 #include "tokenizer/tokenizer.h"
 
 namespace aerie {
@@ -23,9 +26,28 @@ control::HostIdentity identity_of(const HostSession& session) {
             .fabric_address = session.fabric.address()};
 }
 
+// That a GPU has what is planned, before any of it is asked for. What a host that has just died held may
+// still be on its way back.
+Status wait_for_memory(const LoadedConfig& loaded, int node) {
+    constexpr double kWaitSeconds = 5;
+    if (loaded.config.device != DeviceChoice::kCuda) return {};
+    const TimePoint deadline = after(kWaitSeconds);
+    for (const CardMemory& card : loaded.memory.cards) {
+        if (card.node != node) continue;
+        for (;;) {
+            Status status = check_free_memory(loaded, node, card.card, card::memory_free());
+            if (status) break;
+            if (Clock::now() > deadline) return status;
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+    }
+    return {};
+}
+
 Result<std::unique_ptr<RankHost>> start_ranks(const HostSession& session,
                                               control::TokenSink& tokens) {
     const int node = session.fabric.node();
+    RETURN_IF_ERROR(wait_for_memory(session.loaded, node));
     RankHostOptions options{.loaded = &session.loaded,
                             .node = node,
                             .fabric = &session.fabric,

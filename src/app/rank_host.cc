@@ -5,12 +5,10 @@
 #include "base/thread.h"
 #include "comm/port_numbers.h"
 #include "config/environment.h"
-#include "config/report.h"
 #include "exchange/staged_side.h"
 #include "model/attention_weights.h"
 #include "model/expert_weights.h"
 #include "model/model_support.h"
-#include "tensor/card.h"
 
 namespace aerie {
 namespace {
@@ -56,7 +54,6 @@ RankHost::~RankHost() { stop(); }
 
 Result<std::unique_ptr<RankHost>> RankHost::start(const RankHostOptions& options) {
     std::unique_ptr<RankHost> host(new RankHost(options));
-    RETURN_IF_ERROR(host->check_memory());
     const TimePoint begin = Clock::now();
     const Settings& settings = host->config().settings;
     Result<std::unique_ptr<model::TensorSource>> source =
@@ -83,17 +80,6 @@ Result<std::unique_ptr<RankHost>> RankHost::start(const RankHostOptions& options
     RETURN_IF_ERROR(plant_fault());
     host->run_threads();
     return host;
-}
-
-// That what is planned can be had, before any of it is asked for.
-Status RankHost::check_memory() const {
-    if (device() == Device::kCpu) return {};
-    for (const CardMemory& card : options_.loaded->memory.cards) {
-        if (card.node != options_.node) continue;
-        RETURN_IF_ERROR(
-            check_free_memory(*options_.loaded, card.node, card.card, card::memory_free()));
-    }
-    return {};
 }
 
 Status RankHost::load_experts() {

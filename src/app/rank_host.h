@@ -66,7 +66,6 @@ class RankHost final : public control::HostRuntime {
     };
 
     explicit RankHost(const RankHostOptions& options);
-    Status check_memory() const;
     Status load_experts();
     Status load_replicas();
     Status load_replica(Replica& replica);
