@@ -318,32 +318,12 @@ __device__ void multiply_slice(const Params<kNumTasks>& p, const Block& block, c
     __syncthreads();
 }
 
-// Asks for the block's weights, or the first of them, which no earlier kernel writes: on their way
-// from memory while those end.
-template <typename C, int kNumTasks>
-__device__ void prefetch_weights(const Params<kNumTasks>& p) {
-    constexpr int kLine = 128, kMostLines = 16;
-    const int64_t n0 = int64_t{blockIdx.y} * C::kBlockN;
-    const int64_t k_begin = blockIdx.x % p.num_slices * p.slice;
-    const int64_t bytes = (min(p.k, k_begin + p.slice) - k_begin) * C::kWeightSize;
-    const int lines = static_cast<int>(min((bytes + kLine - 1) / kLine, int64_t{kMostLines}));
-    const auto* w = static_cast<const std::byte*>(p.tasks[kNumTasks == 1 ? 0 : blockIdx.z].w);
-    for (int i = threadIdx.x; i < C::kBlockN * lines; i += C::kThreads) {
-        const int64_t n = n0 + i / lines;
-        if (n < p.n)
-            asm volatile(
-                "prefetch.global.L2 [%0];" ::"l"(w + (n * p.k + k_begin) * C::kWeightSize +
-                                                 min(int64_t{i % lines * kLine}, bytes - 1)));
-    }
-}
-
 // blockIdx: slices of a tile of rows one beside the other, then tiles; kBlockN columns; task.
 template <bool kFp8, int kRows, bool kWide, int kNumTasks>
 __global__ void __launch_bounds__(Config<kFp8, kRows, kWide>::kThreads,
                                   Config<kFp8, kRows, kWide>::kBlocks)
     gemm_kernel(const __grid_constant__ Params<kNumTasks> p) {
     using C = Config<kFp8, kRows, kWide>;
-    if (p.tiles == nullptr) prefetch_weights<C>(p);
     after_earlier_kernels();
     extern __shared__ __align__(1024) std::byte buffer[];
     auto* rows = reinterpret_cast<int32_t*>(buffer + C::kBufferBytes);  // of x; −1: none
