@@ -256,7 +256,7 @@ void Leader::tell(std::vector<TokenOut> tokens) {
         unpublished_ = std::move(tokens);
     else
         std::ranges::move(tokens, std::back_inserter(unpublished_));
-    if (!team_.on_card()) publish();
+    if (!team_.launches_steps()) publish();
 }
 
 void Leader::publish() {

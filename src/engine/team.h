@@ -55,6 +55,10 @@ class Team {
     // Tokens that a card has drawn for the last step (model/step.h).
     std::span<const kernels::Drawn> drawn() const { return ranks_.front().model->drawn(); }
     bool on_card() const { return ranks_.front().model->on_card(); }
+    // On a card: a step is launched as a whole, since nobody is waited for in the middle of it.
+    bool launches_steps() const {
+        return on_card() && ranks_.front().exchange->stays_in_stream();
+    }
     // Of all its rows, what the LM head saw: compute type [rows, hidden]. Empty without MTP.
     ConstView hidden_rows() const { return ranks_.front().model->hidden_rows(); }
 
