@@ -32,15 +32,18 @@ Status check_model(const ModelConfig& m) {
 }
 
 // Attention counts the values of a step's queries in 31 bits.
-Status check_step(const Settings& settings, const ModelConfig& m, int max_running) {
-    const int chunk = settings.chunked_prefill_size;
-    const int64_t rows = chunk > 0 ? chunk : std::max(16384, settings.context_length.value_or(0));
+Status check_steps(const LoadedConfig& loaded) {
+    const ModelConfig& m = loaded.model;
     const int64_t most =
         ((int64_t{1} << 31) - 1) / (int64_t{m.num_attention_heads} * m.latent_dim());
-    if (rows > most)
-        return refuse("chunked_prefill_size", chunk, fmt::format("1 to {} with these heads", most));
-    if (max_running > most)
-        return refuse("max_running_requests", max_running, fmt::format("at most {}", most));
+    for (const AttentionReplica& replica : loaded.placement.replicas) {
+        const int running = loaded.memory.replicas[replica.replica].max_running_requests;
+        const int rows = step_rows_max(loaded.config, replica.role, running);
+        if (rows > most)
+            return refuse("chunked_prefill_size with max_running_requests",
+                          fmt::format("steps of {} rows", rows),
+                          fmt::format("at most {} with these heads", most));
+    }
     return {};
 }
 
@@ -50,6 +53,15 @@ Status check_places(const LoadedConfig& loaded) {
     const Config& config = loaded.config;
     if (config.cluster.gpus_per_node != 1)
         return refuse("cluster.gpus_per_node", config.cluster.gpus_per_node, "1: a host has one card");
+    const size_t here = nodes_here(config).size();
+    if (here > 1 && !config.share_cards)
+        return refuse("cluster.nodes", fmt::format("{} on this machine", here),
+                      "1, or --share-cards: hosts use the machine's first GPU");
+    if (config.share_cards && config.node_rank)
+        return refuse("--share-cards", "with a node rank",
+                      "one launcher for all hosts of a machine, which divides the GPU");
+    if (const int slots = config.ae_separation.microbatches.value_or(1); slots != 1)
+        return refuse("ae_separation.microbatches", slots, "1: one GPU computes them in turn");
     for (const AttentionReplica& replica : loaded.placement.replicas) {
         if (replica.ranks.size() != 1)
             return refuse("attention_tp × attention_cp", replica.ranks.size(), "1");
@@ -75,7 +87,7 @@ Status check_card_support(const LoadedConfig& loaded) {
     if (!settings.hicache_path.empty())
         return refuse("hicache_path", settings.hicache_path, "none");
     RETURN_IF_ERROR(check_model(loaded.model));
-    return check_step(settings, loaded.model, loaded.memory.replicas.front().max_running_requests);
+    return check_steps(loaded);
 }
 
 }  // namespace aerie

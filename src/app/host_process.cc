@@ -93,24 +93,24 @@ int run(const LoadedConfig& loaded, int node, uint32_t epoch, const std::string&
 }  // namespace
 
 int run_host_process(const std::vector<std::string>& arguments) {
-    std::string node_text, epoch_text, life_fd_text, card_memory_text, control;
+    std::string node_text, epoch_text, life_fd_text, card_part_text, control;
     const ParsedArguments parsed = parse_command_line(
         "host", arguments,
         {{"--node", "the node's number", nullptr, &node_text},
          {"--epoch", "this life's number", nullptr, &epoch_text},
          {"--life-fd", "a descriptor that closes with the launcher", nullptr, &life_fd_text},
          {"--control", "HOST:PORT of node-0's launcher", nullptr, &control},
-         {"--card-memory", "bytes that one card has", nullptr, &card_memory_text}});
+         {"--card-part", "bytes of a card that this host has", nullptr, &card_part_text}});
     const auto node = number(node_text), epoch = number(epoch_text), life_fd = number(life_fd_text),
-               memory = number(card_memory_text);
-    if (!node || !epoch || !life_fd || !memory || control.empty()) {
+               part = number(card_part_text);
+    if (!node || !epoch || !life_fd || !part || control.empty()) {
         std::fputs("aerie host is started by aerie serve, not by hand\n", stderr);
         return 2;
     }
     set_log_label(fmt::format("node-{}", *node));
     const auto watch = tie_to_launcher(static_cast<int>(*life_fd));
     CommandLine command_line = parsed.command_line;
-    command_line.card_memory = *memory;
+    command_line.card_part = *part;
     const LoadedConfig loaded = load_config(command_line, probe_machine());
     for (const std::string& mistake : loaded.diagnostics.errors) log_error("{}", mistake);
     if (!loaded.diagnostics.ok()) return 2;

@@ -35,17 +35,17 @@ control::SupervisorOptions supervisor_options(const LoadedConfig& loaded,
         if (place.attention_ranks.empty() && place.expert_ranks.empty()) continue;
         options.hosts.push_back({node, control::host_label(loaded.placement, node)});
     }
-    const int64_t card_memory = loaded.memory.card_memory;
+    const int64_t card_part = loaded.memory.card_memory;
     // What the launcher has found out about the machine, the hosts take from it.
     const std::string device = name_of(loaded.config.device);
-    options.arguments = [arguments = without_device(arguments), control, card_memory,
+    options.arguments = [arguments = without_device(arguments), control, card_part,
                          device](int node, uint32_t epoch, int life_fd) {
         std::vector<std::string> all = {"aerie",         "host",
                                         "--node",        std::to_string(node),
                                         "--epoch",       std::to_string(epoch),
                                         "--life-fd",     std::to_string(life_fd),
                                         "--control",     control,
-                                        "--card-memory", std::to_string(card_memory),
+                                        "--card-part",   std::to_string(card_part),
                                         "--device",      device};
         all.insert(all.end(), arguments.begin(), arguments.end());
         return all;

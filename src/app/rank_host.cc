@@ -190,7 +190,7 @@ Status RankHost::load_replica(Replica& replica) {
     return make_leader(replica, metrics);
 }
 
-// A replica serves as well without them.
+// A replica serves as well without its files.
 void RankHost::make_files(Replica& replica, KvPoolShape shape) {
     shape.num_blocks = kv_blocks_options(replica.place).lower.num_file_slots;
     for (int c = 0; shape.num_blocks > 0 && c < replica.place.cp_size; ++c) {
@@ -250,7 +250,7 @@ Result<engine::Team::Rank> RankHost::make_rank(const Replica& replica,
                                               .max_sequences = max_running(replica.place),
                                               .deterministic = deterministic(),
                                               .graph_rows = graph_rows(replica.place),
-                                              .kv_leaves = replica.place.role == Role::kPrefill});
+                                              .kv_leaves = pushes_kv(replica.place)});
     if (!made) return made.error();
     rank.model = *std::move(made);
     rank.pool = replica.pools[place.cp].get();

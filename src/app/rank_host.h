@@ -97,6 +97,10 @@ class RankHost final : public control::HostRuntime {
     bool computes_experts(const AttentionReplica& replica) const {
         return device() == Device::kCuda && placement().has_all_experts(replica);
     }
+    bool pushes_kv(const AttentionReplica& replica) const {
+        return replica.role == Role::kPrefill &&
+               config().ae_separation.kv_transfer != KvTransfer::kPassive;
+    }
     int max_running(const AttentionReplica& replica) const;
     int step_rows_max(const AttentionReplica& replica) const;
     int logits_rows_max(const AttentionReplica& replica) const;

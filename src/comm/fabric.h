@@ -133,7 +133,9 @@ class Fabric {
     // The same with memory of the fabric's: zero, and pages that were never written cost nothing.
     // Between processes of one machine peers copy to and from it themselves, which is the fastest,
     // where the backend can share memory. Freed by revoke(), or with the fabric. A card's is reached by
-    // hosts of this machine alone, whatever the backend; it is freed with the fabric.
+    // hosts of this machine alone, whatever the backend. Between processes revoke() only keeps peers from
+    // attaching and asking for more of it: no copy under way is ended, so that it stays this fabric's, and
+    // nobody else's, until the fabric ends.
     virtual Result<OwnRegion> allocate_memory(size_t bytes, Device device = Device::kCpu) = 0;
     // Returns when nothing accesses the region or will; a peer that does not let go of it for 2 s
     // is dropped. Its transfers that were under way end as failed or done. Not from a listener. An

@@ -42,7 +42,7 @@ uint64_t total_bytes(std::span<const Piece> pieces) {
     return total;
 }
 
-Result<uint32_t> Regions::add(std::byte* base, size_t bytes) {
+Result<uint32_t> Regions::add(std::byte* base, size_t bytes, Device device) {
     if (base == nullptr || bytes == 0)
         return error("a region of {} bytes at {}, expected memory", bytes,
                      static_cast<const void*>(base));
@@ -50,6 +50,7 @@ Result<uint32_t> Regions::add(std::byte* base, size_t bytes) {
     Entry& entry = entries_[next_];
     entry.base = base;
     entry.bytes = bytes;
+    entry.device = device;
     return next_++;
 }
 
@@ -72,12 +73,12 @@ bool Regions::drained(uint32_t id, double limit_s) {
     return true;
 }
 
-std::byte* Regions::enter(uint32_t id, uint64_t offset, uint64_t bytes) {
+std::byte* Regions::enter(uint32_t id, uint64_t offset, uint64_t bytes, Device device) {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end() || !found->second.open) return nullptr;
     Entry& entry = found->second;
-    if (offset > entry.bytes || bytes > entry.bytes - offset) return nullptr;
+    if (entry.device != device || offset > entry.bytes || bytes > entry.bytes - offset) return nullptr;
     entry.calls.fetch_add(1);
     return entry.base + offset;
 }
@@ -121,9 +122,8 @@ bool copy_cards_in_process(Regions& regions, Access access, const RemoteRegion& 
                            std::span<const Piece> pieces, card::Queue queue) {
     int num_entered = 0;
     bool open = true;
-    for (const Piece& piece : pieces) {
-        if (piece.bytes == 0) continue;
-        std::byte* remote = regions.enter(region.id, piece.offset, piece.bytes);
+    for (const Piece& piece : joined(pieces)) {
+        std::byte* remote = regions.enter(region.id, piece.offset, piece.bytes, Device::kCuda);
         open = remote != nullptr;
         if (!open) break;
         ++num_entered;

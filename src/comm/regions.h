@@ -16,16 +16,16 @@ namespace aerie::comm {
 class Regions {
   public:
     // Checks the memory; ids start at 1 and are never used twice.
-    Result<uint32_t> add(std::byte* base, size_t bytes);
+    Result<uint32_t> add(std::byte* base, size_t bytes, Device device = Device::kCpu);
     // No enter() succeeds from now on.
     void shut(uint32_t id);
     // Waits until every enter() has been left, at most limit_s seconds; whether it has. Then the
     // region is forgotten.
     bool drained(uint32_t id, double limit_s);
 
-    // Where the piece lies, to be accessed until leave(); nullptr where there is no such region or
-    // the piece is not in it: then no leave().
-    std::byte* enter(uint32_t id, uint64_t offset, uint64_t bytes);
+    // Where the piece lies, to be accessed until leave(); nullptr where there is no such region on this
+    // device or the piece is not in it: then no leave().
+    std::byte* enter(uint32_t id, uint64_t offset, uint64_t bytes, Device device = Device::kCpu);
     void leave(uint32_t id);
     // The region's memory is to be freed with it.
     void keep(uint32_t id, Buffer memory);
@@ -34,6 +34,7 @@ class Regions {
     struct Entry {
         std::byte* base = nullptr;
         size_t bytes = 0;
+        Device device = Device::kCpu;
         Buffer memory;
         bool open = true;
         std::atomic<int> calls{0};

@@ -11,18 +11,21 @@
 namespace aerie {
 namespace {
 
+// The cards are not this machine's, or the launcher has looked at them.
+bool assumes_cards(const CommandLine& line) { return line.card_memory > 0 || line.card_part > 0; }
+
 void choose_device(Config& config, CheckContext& c, const CommandLine& command_line,
                    const Machine& machine) {
     if (config.device == DeviceChoice::kAuto) {
-        const bool gpus = machine.num_gpus > 0 || command_line.card_memory > 0;
+        const bool gpus = machine.num_gpus > 0 || assumes_cards(command_line);
         config.device = gpus ? DeviceChoice::kCuda : DeviceChoice::kCpu;
     } else if (config.device == DeviceChoice::kCuda && machine.num_gpus == 0 &&
-               command_line.card_memory == 0) {
+               !assumes_cards(command_line)) {
         c.fail("bad value: --device cuda; {}, expected auto or cpu",
                card::built() ? "no GPU of compute capability 9.0 is here, or its driver is too old" : "this build has no CUDA kernels");
     }
     const int64_t wanted = std::ssize(nodes_here(config)) * int64_t{config.cluster.gpus_per_node};
-    if (config.device == DeviceChoice::kCuda && command_line.card_memory == 0 &&
+    if (config.device == DeviceChoice::kCuda && !assumes_cards(command_line) &&
         machine.num_gpus > 0 && wanted > machine.num_gpus && !config.share_cards) {
         c.fail(
             "bad value: the nodes of this machine want {} cards, {} are here; expected fewer nodes "
@@ -32,10 +35,10 @@ void choose_device(Config& config, CheckContext& c, const CommandLine& command_l
 }
 
 // auto → what runs; what cannot run is refused or, with --device cpu, replaced.
-void choose_comm(Config& config, CheckContext& c, const char* key, CommBackend fallback,
-                 CommBackend& backend, bool explicit_cpu) {
+void choose_comm(Config& config, CheckContext& c, const char* key, CommBackend& backend,
+                 bool explicit_cpu) {
     const bool cpu = config.device == DeviceChoice::kCpu;
-    if (backend == CommBackend::kAuto) backend = fallback;
+    if (backend == CommBackend::kAuto) backend = CommBackend::kUcx;
     if (cpu && backend == CommBackend::kNccl) {
         if (explicit_cpu) {
             c.warn("{}: nccl needs GPUs; with --device cpu ucx is used",
@@ -127,7 +130,7 @@ void check_hicache_file(const Config& config, CheckContext& c, const CommandLine
                said, c.say("", "hicache_file_size_gb"));
         return;
     }
-    const bool planned = command_line.card_memory > 0 || nodes_here(config).empty();
+    const bool planned = assumes_cards(command_line) || nodes_here(config).empty();
     if (path.empty() || s.disable_radix_cache || planned) return;
     struct stat found;
     if (stat(path.c_str(), &found) != 0) {
@@ -155,12 +158,11 @@ void check_backends(Config& config, const Sources& sources, const CommandLine& c
     choose_device(config, c, command_line, machine);
     const bool explicit_cpu = command_line.device == DeviceChoice::kCpu;
     AeSeparation& ae = config.ae_separation;
-    const CommBackend best = CommBackend::kUcx;
-    choose_comm(config, c, "comm_backend", best, ae.comm_backend, explicit_cpu);
+    choose_comm(config, c, "comm_backend", ae.comm_backend, explicit_cpu);
     if (ae.kv_backend == CommBackend::kAuto) {
         ae.kv_backend = ae.comm_backend;
     } else {
-        choose_comm(config, c, "kv_backend", best, ae.kv_backend, explicit_cpu);
+        choose_comm(config, c, "kv_backend", ae.kv_backend, explicit_cpu);
     }
     choose_kernels(config, c);
     check_features(config, c);

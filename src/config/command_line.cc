@@ -46,7 +46,7 @@ class Parser {
         text(with_aliases("rendezvous"), own_.rendezvous,
              "HOST:PORT where node-0's launcher listens");
         app_.add_flag("--in-process", own_.in_process, "every node as threads of one process");
-        app_.add_flag("--share-cards", own_.share_cards, "ranks of one role may share a device");
+        app_.add_flag("--share-cards", own_.share_cards, "hosts of this machine may share a GPU, each with an equal part of it");
         for (const ExtraOption& option : extra) {
             option.on ? void(app_.add_flag(option.flag, *option.on, option.help))
                       : text(option.flag, *option.value, option.help);

@@ -277,8 +277,9 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
 
     derive_from_model(config, out.model);
     out.placement = place(config);
-    const int64_t card =
-        command_line.card_memory > 0 ? command_line.card_memory : card_memory(config, machine);
+    const int64_t card = command_line.card_part > 0     ? command_line.card_part
+                         : command_line.card_memory > 0 ? command_line.card_memory / hosts_on_a_gpu(config)
+                                                        : card_memory(config, machine);
     out.memory = plan_memory(config, out.model, out.placement, card);
     check_memory(config, out.model, out.memory, diagnostics);
     return out;
@@ -286,11 +287,15 @@ LoadedConfig load_config(const CommandLine& command_line, const Machine& machine
 
 int64_t card_memory(const Config& config, const Machine& machine) {
     const auto nodes = static_cast<int64_t>(std::max<size_t>(1, nodes_here(config).size()));
-    const int64_t cards = nodes * config.cluster.gpus_per_node;
-    if (config.device != DeviceChoice::kCuda) return machine.memory_free / cards;
-    // With --share-cards as many of them as are at most on one GPU.
-    const int64_t gpus = std::max(1, machine.num_gpus);
-    return machine.gpu_memory / ((cards + gpus - 1) / gpus);
+    if (config.device != DeviceChoice::kCuda)
+        return machine.memory_free / (nodes * config.cluster.gpus_per_node);
+    return machine.gpu_memory / hosts_on_a_gpu(config);
+}
+
+int64_t hosts_on_a_gpu(const Config& config) {
+    const auto nodes = static_cast<int64_t>(nodes_here(config).size());
+    return config.share_cards && config.device == DeviceChoice::kCuda ? std::max<int64_t>(1, nodes)
+                                                                      : 1;
 }
 
 }  // namespace aerie

@@ -26,6 +26,7 @@ struct CommandLine {
     std::optional<int> node_rank;
     std::string rendezvous;
     int64_t card_memory = 0;  // bytes; `check --card-memory`. 0: this machine's
+    int64_t card_part = 0;    // bytes of a card that one host has, as the launcher measured; 0: see above
 };
 
 // What this machine has; probe_machine() of environment.h measures it.
@@ -51,5 +52,7 @@ std::optional<std::pair<int, int>> parse_port_range(const std::string& text);
 // The bytes that one card of `config` has on `machine`: a GPU's memory, divided evenly among the cards
 // that share it, or this machine's free memory divided by its cards.
 int64_t card_memory(const Config& config, const Machine& machine);
+// With --share-cards the hosts of this machine are all on its first GPU, with an equal part of it each.
+int64_t hosts_on_a_gpu(const Config& config);
 
 }  // namespace aerie

@@ -335,18 +335,16 @@ TEST_F(Load, CardMemoryIsSharedByTheCardsOfThisMachine) {
     EXPECT_EQ(card_memory(config, kMachine), kMachine.memory_free / 8);
 }
 
-TEST_F(Load, GpusAreDividedEvenlyAmongTheCardsThatShareThem) {
+TEST_F(Load, AGpuIsDividedEvenlyAmongTheHostsThatShareIt) {
     Config config;
     config.device = DeviceChoice::kCuda;
     config.share_cards = true;
     config.cluster.nodes = 3;
     config.cluster.gpus_per_node = 1;
-    const int64_t memory = int64_t{120} << 30;
-    EXPECT_EQ(card_memory(config, {.num_gpus = 1, .gpu_memory = memory}), memory / 3);
-    EXPECT_EQ(card_memory(config, {.num_gpus = 2, .gpu_memory = memory}), memory / 2);
-    EXPECT_EQ(card_memory(config, {.num_gpus = 3, .gpu_memory = memory}), memory);
-    config.node_rank = 1;
-    EXPECT_EQ(card_memory(config, {.num_gpus = 1, .gpu_memory = memory}), memory);
+    const Machine machine{.num_gpus = 2, .gpu_memory = int64_t{120} << 30};
+    EXPECT_EQ(card_memory(config, machine), machine.gpu_memory / 3);
+    config.share_cards = false;
+    EXPECT_EQ(card_memory(config, machine), machine.gpu_memory);
 }
 
 TEST(PortRange, IsTwoPortsInOrder) {

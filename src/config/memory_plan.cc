@@ -63,10 +63,13 @@ class Planner {
     }
 
     void add_weights() {
-        int64_t mailbox_rows_all = 0;
+        int64_t mailbox_rows_all = 0, dispatch_rows = 0;
         for (const auto& replica : placement_.replicas) {
             const int tp = replica.tp_size, cp = replica.cp_size;
             mailbox_rows_all += sizes_.mailbox_rows(tp, cp) * tp * cp;
+            const int running = num_running(config_, placement_, replica);
+            dispatch_rows = std::max<int64_t>(
+                dispatch_rows, step_rows_max(config_, replica.role, running) / (tp * cp));
             // On a CPU the ranks of a process share what is replicated.
             const int64_t sharing =
                 cpu() ? std::ssize(placement_.nodes[replica.node].attention_ranks) : 1;
@@ -82,7 +85,7 @@ class Planner {
             const auto [begin, end] =
                 experts_of(place.ep, placement_.expert_ep(), model_.n_routed_experts);
             if (cpu() || placement_.experts_serve_others())
-                at.activations += sizes_.expert_activations(mailbox_rows_all, end - begin);
+                at.activations += sizes_.expert_activations(mailbox_rows_all, dispatch_rows, end - begin);
         }
         std::sort(plan_.cards.begin(), plan_.cards.end(), [](const auto& a, const auto& b) {
             return std::pair(a.node, a.card) < std::pair(b.node, b.card);

@@ -118,15 +118,17 @@ class Sizes {
                 .num_local_experts = local_experts,
                 .deterministic = deterministic(),
                 .mtp = num_mtp() > 0,
-                .num_graphs = std::ssize(graph_rows_of(num_running))};
+                .num_graphs = local_experts > 0 ? std::ssize(graph_rows_of(num_running)) : 0};
     }
     // One group's rows through the experts, and one dispatch slot a microbatch and attention rank.
-    int64_t expert_activations(int64_t mailbox_rows_all, int num_experts) const {
+    // dispatch_rows: of the largest one.
+    int64_t expert_activations(int64_t mailbox_rows_all, int64_t dispatch_rows,
+                               int num_experts) const {
         const int64_t c = compute_bytes(), h = m_.hidden_size;
         const int64_t rows = config_.ae_separation.expert_rows_max;
         const int64_t mailboxes = num_slots() * mailbox_rows_all * h * c;
         if (gpu()) {  // mailboxes are the host's (expert/card_experts.h)
-            const int64_t most = std::max<int64_t>(rows, step_tokens());
+            const int64_t most = std::max(rows, dispatch_rows);
             return 2 * held(most * h * c) + 2 * held(most * m_.num_experts_per_tok * 4) +
                    held(card_expert_scratch_bytes(m_, most, num_experts, deterministic()));
         }

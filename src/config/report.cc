@@ -169,9 +169,9 @@ Status check_free_memory(const LoadedConfig& loaded, int node, int card, int64_t
     if (planned == nullptr) return {};
     const int64_t wanted = planned->used() - planned->runtime;
     if (wanted <= free_memory) return {};
-    return error("not enough memory: {} card {} has {} free, of which another process may hold the "
-                 "rest; expected {}, as planned:\n{}"
-                 "a smaller mem_fraction_static or max_total_tokens leaves others more",
+    return error("not enough memory: {} card {} has {} free, as other processes hold the rest; "
+                 "expected {}, as planned:\n{}"
+                 "lower mem_fraction_static or max_total_tokens, or end what else uses the card",
                  loaded.config.node_name(node), card, format_bytes(free_memory),
                  format_bytes(wanted), memory_table(loaded));
 }

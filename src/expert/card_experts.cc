@@ -52,8 +52,9 @@ void CardExperts::stage(const exchange::Waiting& waiting, int64_t first_row) {
     const ConstView hidden = waiting.hidden;
     CHECK(hidden.dtype == DType::kBF16 && hidden.cols == options_.hidden, "rows of {} {}",
           hidden.cols, name_of(hidden.dtype));
-    std::memcpy(rows_.as<std::byte>() + first_row * hidden.cols * 2, hidden.data,
-                static_cast<size_t>(hidden.rows * hidden.cols) * 2);
+    const size_t row_bytes = static_cast<size_t>(hidden.cols) * size_of(DType::kBF16);
+    std::memcpy(rows_.as<std::byte>() + static_cast<size_t>(first_row) * row_bytes, hidden.data,
+                static_cast<size_t>(hidden.rows) * row_bytes);
     for (int64_t row = 0; row < hidden.rows; ++row) {
         int32_t* ids = ids_.as<int32_t>() + (first_row + row) * options_.topk;
         float* weights = weights_.as<float>() + (first_row + row) * options_.topk;

@@ -88,8 +88,9 @@ Status AttentionRank::Impl::warm_up() {
 Status AttentionRank::Impl::make_graphs() {
     const TimePoint begin = Clock::now();
     RETURN_IF_ERROR(warm_up());
-    CHECK(options.graph_rows.empty() || options.experts == nullptr || options.experts->stays_in_stream(),
-          "a graph cannot wait for experts elsewhere");
+    CHECK(options.graph_rows.empty() || ((options.experts == nullptr ||
+                                          options.experts->stays_in_stream()) && !options.kv_leaves),
+          "a graph cannot wait, for experts elsewhere or before KV leaves");
     CHECK(options.graph_rows.empty() || options.graph_rows.back() <= StepNumbers::kFewRows,
           "a graph of {} rows", options.graph_rows.back());
     const auto decode_step = [this](int64_t num_rows) {

@@ -62,7 +62,8 @@ class Imported {
     void* memory_ = nullptr;
 };
 
-// A queue for copies that go on beside the ranks' work, made when it is first used. Any thread.
+// A queue for copies that go on beside the ranks' work, made when it is first used. Any thread; who waits
+// for it waits for what others have put there too.
 class CopyQueue {
   public:
     ~CopyQueue() {

@@ -230,11 +230,11 @@ class LocalFabric final : public Fabric {
 
     Result<OwnRegion> allocate_memory(size_t bytes, Device device) override {
         Buffer memory(bytes, device);
-        auto own = register_memory(memory.as<std::byte>(), bytes);
-        if (!own) return own;
-        own->key = key_of(own->id, bytes, device);
-        host_->regions.keep(own->id, std::move(memory));
-        return own;
+        auto* const base = memory.as<std::byte>();
+        auto id = host_->regions.add(base, bytes, device);
+        if (!id) return id.error();
+        host_->regions.keep(*id, std::move(memory));
+        return OwnRegion{*id, base, key_of(*id, bytes, device)};
     }
 
     void revoke(uint32_t region_id) override {

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,7 +32,8 @@ struct Frame {
     uint32_t from_epoch;
     int32_t to_node;
     uint32_t to_epoch;
-    int32_t process;         // of the sender
+    int32_t process;         // of the sender, and the space of process numbers that it is of
+    uint64_t process_space;
     uint32_t address_bytes;  // follow
 };
 
@@ -44,6 +46,12 @@ uint32_t this_machine() {
         return hash;
     }();
     return number;
+}
+
+// Of this process's namespace of process numbers.
+uint64_t this_process_space() {
+    struct stat space{};
+    return stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
 }
 
 struct AddressList {
@@ -111,12 +119,13 @@ bool bind_to(int fd, sockaddr* address, socklen_t length, int first_port, int la
 Connection::Connection(int fd) : fd_(fd) { set_options(fd); }
 Connection::Connection(Connection&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), process_fd_(std::exchange(other.process_fd_, -1)),
-      same_machine_(other.same_machine_),
+      same_machine_(other.same_machine_), farewell_(other.farewell_),
       out_(std::move(other.out_)), in_(std::move(other.in_)) {}
 Connection& Connection::operator=(Connection&& other) noexcept {
     std::swap(fd_, other.fd_);
     std::swap(process_fd_, other.process_fd_);
     std::swap(same_machine_, other.same_machine_);
+    std::swap(farewell_, other.farewell_);
     std::swap(out_, other.out_);
     std::swap(in_, other.in_);
     return *this;
@@ -150,6 +159,7 @@ void Connection::say(const Greeting& greeting) {
                       greeting.to_node,
                       greeting.to_epoch,
                       getpid(),
+                      this_process_space(),
                       static_cast<uint32_t>(greeting.pair_address.size())};
     out_.append(reinterpret_cast<const char*>(&frame), sizeof(frame));
     out_.append(greeting.pair_address);
@@ -203,29 +213,36 @@ Result<std::optional<Greeting>> Connection::hear() {
         return not_yet;
     }
     same_machine_ = frame.machine == this_machine();
-    if (same_machine_ && process_fd_ < 0)
+    if (same_machine_ && frame.process_space == this_process_space() && process_fd_ < 0)
         process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, frame.process, 0));
     return std::optional<Greeting>({static_cast<Answer>(frame.answer), frame.from_node,
                                     frame.from_epoch, frame.to_node, frame.to_epoch,
                                     in_.substr(sizeof(frame), frame.address_bytes)});
 }
 
-bool Connection::ended() const {
-    char byte;
-    const ssize_t count = recv(fd_, &byte, 1, MSG_PEEK);
-    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-// One that cannot be looked at, of another namespace of processes, counts as ended.
 bool Connection::process_ended(int limit_ms) const {
-    if (process_fd_ < 0) return true;
+    if (process_fd_ < 0) return false;
     pollfd event{.fd = process_fd_, .events = POLLIN, .revents = 0};
     return poll(&event, 1, limit_ms) == 1;
 }
 
-void Connection::end_own_side() { shutdown(fd_, SHUT_WR); }
+bool Connection::ended() {
+    char byte;
+    ssize_t count = recv(fd_, &byte, 1, 0);
+    if (count == 1) {
+        farewell_ = true;
+        count = recv(fd_, &byte, 1, 0);
+    }
+    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
 
-bool Connection::wait_for_end(int limit_ms) const {
+void Connection::end_own_side() {
+    const char farewell = 1;
+    (void)send(fd_, &farewell, 1, MSG_NOSIGNAL);
+    shutdown(fd_, SHUT_WR);
+}
+
+bool Connection::wait_for_end(int limit_ms) {
     if (ended()) return true;
     pollfd event{.fd = fd_, .events = POLLIN | POLLRDHUP, .revents = 0};
     poll(&event, 1, limit_ms);

@@ -50,21 +50,26 @@ class Connection {
     // The peer's greeting once it is whole.
     Result<std::optional<Greeting>> hear();
     // The peer has closed it, or died.
-    bool ended() const;
+    bool ended();
+    // ended(), after a farewell.
+    bool said_farewell() const { return farewell_; }
     // Tells the peer that this side is done with the pair.
     void end_own_side();
     // Waits until the peer has closed its side, at most limit_ms; whether it has.
-    bool wait_for_end(int limit_ms) const;
+    bool wait_for_end(int limit_ms);
     // Once heard: whether the peer's process runs under the same kernel, so that it may have memory
     // of this one mapped.
     bool same_machine() const { return same_machine_; }
-    // Once heard, of a peer of this machine: whether its process has ended, or does within limit_ms.
+    // Once heard: whether the peer's process can be watched, as it runs here and this process sees it.
+    bool process_watched() const { return process_fd_ >= 0; }
+    // Whether a watched process has ended, or does within limit_ms.
     bool process_ended(int limit_ms) const;
 
   private:
     int fd_ = -1;
     int process_fd_ = -1;  // of the peer's process
     bool same_machine_ = true;
+    bool farewell_ = false;
     std::string out_;
     std::string in_;
 };

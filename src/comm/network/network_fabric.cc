@@ -15,6 +15,7 @@ namespace aerie::comm {
 namespace {
 
 constexpr size_t kMaxVisitors = 64;
+constexpr double kCardLimitS = 1;
 constexpr double kCloseLimitS = 2;
 constexpr double kReceiverLimitS = 60;
 
@@ -53,13 +54,28 @@ NetworkFabric::~NetworkFabric() {
             slot.epoch = 0;
             slot.number = 0;
         }
-        if (pair) end_pair(std::move(pair));
+        if (pair == nullptr) continue;
+        end_pair(std::move(pair));
+        slot.mapped.clear();
+        slot.connection.end_own_side();
     }
+    let_go_of_cards();
     remote_.stop();
     for (const auto& [id, memory] : mappable_) network_->free(memory.base);
     network_.reset();
     if (epoll_ >= 0) ::close(epoll_);
     if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+// Memory of a card is freed once the peers have let go of it, which the ends of their sides tell.
+void NetworkFabric::let_go_of_cards() {
+    if (on_card_.empty()) return;
+    const TimePoint deadline = after(kCardLimitS);
+    for (const int node : connected_) {
+        Connection& connection = slots_[node].connection;
+        if (!connection.same_machine()) continue;
+        while (!connection.wait_for_end(5) && Clock::now() < deadline) {}
+    }
+    on_card_.clear();
 }
 void NetworkFabric::wake() {
     if (awake_.exchange(true)) return;

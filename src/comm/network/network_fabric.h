@@ -59,6 +59,7 @@ struct Slot {
     std::atomic<uint32_t> epoch{0};         // of the pair; 0: not connected
     std::atomic<uint64_t> number{0};        // of the connection; 0: not connected
     std::atomic<bool> look{false};          // the fabric's thread shall progress it
+    bool watched = false;  // guarded by mutex: the peer's process can be seen to end
     // By region, what Pair::map() gave, or a card's memory; guarded by mutex.
     struct Mapped {
         std::byte* base = nullptr;
@@ -136,7 +137,8 @@ class NetworkFabric final : public PairedFabric {
     void establish(int node, std::unique_ptr<Pair> pair, Connection connection);
     bool leave(int node);
     void lose(int node);
-    void await_exits(std::span<const int> nodes);
+    void let_go_of_cards();
+    void await_exits(std::span<const int> nodes, TimePoint deadline);
     static void end_pair(std::unique_ptr<Pair> pair);
     void release(int port);
     void service(int node);
@@ -169,7 +171,7 @@ class NetworkFabric final : public PairedFabric {
         size_t bytes;
     };
     std::map<uint32_t, Mappable> mappable_;  // by region: memory of the network's
-    // Of the card: kept to the end, since peers that leave late have it still open.
+    // Of the card: kept to the end, since peers that have it open may leave late.
     std::vector<Buffer> on_card_;
     std::atomic<bool> ever_mappable_{false};
     std::atomic<bool> ever_on_card_{false};  // memory of a card was allocated

@@ -23,8 +23,8 @@ std::atomic<uint32_t>& revoked_word(std::byte* base, size_t bytes) {
 
 Status copy_card(const Pair& pair, Access access, const RemoteRegion& region, std::byte* base,
                  std::span<const Piece> pieces, card::Queue queue) {
-    for (const Piece& piece : pieces)
-        if (piece.bytes > 0) copy_on_card(queue, access, base + piece.offset, piece);
+    for (const Piece& piece : joined(pieces))
+        copy_on_card(queue, access, base + piece.offset, piece);
     card::synchronize(queue);
     return pair.lost ? Status(not_attached(region, 0)) : Status();
 }
@@ -61,14 +61,15 @@ Result<OwnRegion> NetworkFabric::register_memory(std::byte* base, size_t bytes) 
 
 Result<OwnRegion> NetworkFabric::allocate_on_card(size_t bytes) {
     Buffer memory(bytes, Device::kCuda);
-    auto own = register_memory(memory.as<std::byte>(), bytes);
-    if (!own) return own;
-    own->key = pack_key(kKeyOfNetwork, {node(), epoch(), own->id, bytes, Device::kCuda,
-                                        card::share(memory.data())});
+    auto* const base = memory.as<std::byte>();
+    auto id = regions_.add(base, bytes, Device::kCuda);
+    if (!id) return id.error();
     ever_on_card_ = true;
+    const std::string shared = card::share(base);
     std::lock_guard lock(memory_mutex_);
     on_card_.push_back(std::move(memory));
-    return own;
+    return OwnRegion{*id, base, pack_key(kKeyOfNetwork, {node(), epoch(), *id, bytes,
+                                                         Device::kCuda, shared})};
 }
 
 Result<OwnRegion> NetworkFabric::allocate_memory(size_t bytes, Device device) {
@@ -124,7 +125,8 @@ Result<RemoteRegion> NetworkFabric::attach(const std::string& key) {
     Slot& slot = slots_[region.node];
     std::lock_guard lock(slot.mutex);
     if (slot.pair == nullptr || slot.epoch != region.epoch) return not_attached(region, slot.epoch);
-    if (!content->extra.empty()) RETURN_IF_ERROR(map_region(slot, *content, region));
+    if (!content->extra.empty() || region.device == Device::kCuda)
+        RETURN_IF_ERROR(map_region(slot, *content, region));
     region.connection = slot.number;
     return region;
 }
@@ -134,7 +136,8 @@ Status NetworkFabric::map_region(Slot& slot, const KeyContent& content, RemoteRe
     const auto [place, fresh] = slot.mapped.try_emplace(region.id);
     Slot::Mapped& mapped = place->second;
     if (fresh && region.device == Device::kCuda) {
-        if (card::count() > 0) mapped.card = card::Imported(content.extra);
+        // Whose process cannot be seen to end might go on writing after it.
+        if (card::count() > 0 && slot.watched) mapped.card = card::Imported(content.extra);
         mapped.base = static_cast<std::byte*>(mapped.card.memory());
     } else if (fresh) {
         mapped.base = slot.pair->map(content);
@@ -144,8 +147,8 @@ Status NetworkFabric::map_region(Slot& slot, const KeyContent& content, RemoteRe
         log_debug("region {} of node-{}: {} bytes, {}", region.id, region.node, region.bytes,
                   region.mapped ? "mapped" : "by messages");
     if (!region.mapped && region.device == Device::kCuda)
-        return error("region {} of node-{} is memory of a card that this host's card does not reach; "
-                     "expected hosts of one machine that share a card",
+        return error("region {} of node-{} is memory of a card that this host cannot reach; expected "
+                     "hosts of one machine that share a card and see each other's processes",
                      region.id, region.node);
     return {};
 }

@@ -15,16 +15,22 @@
 #include <thread>
 
 #include "comm/fabric_contract.h"
+#include "tensor/card.h"
 
 namespace aerie::comm {
 namespace {
 
 constexpr size_t kSmall = 3000, kLarge = 1 << 20;  // copied by the transport; fetched
 
+// Of the transports' name: those of a card put and get its memory, and go over these otherwise.
+Device device_of(const std::string& transports) {
+    return transports.starts_with("card") ? Device::kCuda : Device::kCpu;
+}
 std::unique_ptr<Fabric> host(int node, uint32_t epoch, const std::string& transports) {
     NetworkOptions options{.node = node, .epoch = epoch};
-    if (transports != "gloo") options.transports = transports;
-    auto fabric = transports == "gloo" ? make_gloo_fabric(options) : make_ucx_fabric(options);
+    const bool gloo = transports.ends_with("gloo");
+    if (!gloo && device_of(transports) == Device::kCpu) options.transports = transports;
+    auto fabric = gloo ? make_gloo_fabric(options) : make_ucx_fabric(options);
     EXPECT_TRUE(fabric.ok()) << fabric.message();
     return std::move(*fabric);
 }
@@ -45,8 +51,9 @@ constexpr size_t kAccesses = ~size_t{0};  // a peer that puts and gets instead o
 // Lets a node access memory of this host, and accesses that of the node as long as it is connected.
 class Accessor {
   public:
-    Accessor(Fabric& self, Inbox& inbox, int peer) : self_(self), inbox_(inbox), peer_(peer) {
-        auto own = self.allocate_memory(kRegionBytes);
+    Accessor(Fabric& self, Inbox& inbox, int peer, Device device = Device::kCpu)
+        : self_(self), inbox_(inbox), peer_(peer), device_(device) {
+        auto own = self.allocate_memory(kRegionBytes, device);
         EXPECT_TRUE(own.ok()) << own.message();
         own_ = *own;
     }
@@ -79,14 +86,34 @@ class Accessor {
         }
         for (int i = 0; i < 5000 && (num_begun != num_ended || pending_ != 0); ++i) usleep(1000);
     }
-    std::byte* memory() const { return own_.base; }
+    // While the peer writes.
+    std::byte first_byte() const {
+        std::byte first;
+        if (device_ == Device::kCpu) return reinterpret_cast<std::atomic<std::byte>*>(own_.base)->load();
+        copy_to(&first, own_.base, 1);
+        return first;
+    }
+    std::vector<std::byte> read() const {
+        std::vector<std::byte> copy(kRegionBytes);
+        copy_to(copy.data(), own_.base, kRegionBytes);
+        return copy;
+    }
+    void write(const std::vector<std::byte>& content) const {
+        copy_to(own_.base, content.data(), content.size());
+    }
 
     std::atomic<int> num_begun{0}, num_ended{0};
 
   private:
+    void copy_to(void* to, const void* from, size_t bytes) const {
+        device_ == Device::kCuda ? card::copy_now(to, from, bytes)
+                                 : static_cast<void>(std::memcpy(to, from, bytes));
+    }
+
     Fabric& self_;
     Inbox& inbox_;
     const int peer_;
+    const Device device_;
     OwnRegion own_;
     RemoteRegion region_;
     std::vector<std::byte> key_;
@@ -143,7 +170,7 @@ TEST(Peer, DISABLED_Run) {
     std::atomic<int> pending{0};
     const size_t bytes = strtoul(getenv("AERIE_PEER_BYTES"), nullptr, 10);
     if (bytes == kAccesses) {
-        Accessor accessor(*self, inbox, 0);
+        Accessor accessor(*self, inbox, 0, device_of(getenv("AERIE_PEER_TRANSPORTS")));
         ASSERT_TRUE(accessor.begin());
         accessor.run();
     } else if (bytes > 0)
@@ -154,6 +181,8 @@ TEST(Peer, DISABLED_Run) {
 class PeerDeath : public testing::TestWithParam<const char*> {
   protected:
     PeerDeath() { inbox_.keep = false; }
+
+    void kill_while_both_put_and_get();
 
     // Whatever was under way has come to an end, and other peers are not concerned.
     void expect_all_ended(const std::atomic<int>& pending) {
@@ -199,33 +228,42 @@ TEST_P(PeerDeath, KilledWhileBothSend) {
     }
 }
 
-TEST_P(PeerDeath, KilledWhileBothPutAndGet) {
+void PeerDeath::kill_while_both_put_and_get() {
     inbox_.keep = true;
     self_->open(0, &inbox_);
     std::mt19937 random(std::random_device{}());
     for (uint32_t epoch = 1; epoch <= 4; ++epoch) {
         SCOPED_TRACE(epoch);
-        Accessor accessor(*self_, inbox_, 1);
+        Accessor accessor(*self_, inbox_, 1, device_of(GetParam()));
         PeerProcess peer(epoch, GetParam(), kAccesses, *self_);
         ASSERT_TRUE(eventually([&] { return self_->peer_epoch(1) == epoch; }));
         ASSERT_TRUE(inbox_.wait(epoch));  // the peer's key
         ASSERT_TRUE(accessor.begin());
         std::thread access([&] { accessor.run(); });
-        const auto* first = reinterpret_cast<std::atomic<std::byte>*>(accessor.memory());
         EXPECT_TRUE(eventually([&] { return accessor.num_ended > 4; }));
-        EXPECT_TRUE(eventually([&] { return first->load() == pattern(1, 5)[0]; }));
+        EXPECT_TRUE(eventually([&] { return accessor.first_byte() == pattern(1, 5)[0]; }));
         usleep(random() % 8000);
         peer.kill();
         EXPECT_TRUE(eventually([&] { return self_->peer_epoch(1) == 0; }));
         self_->drop_peer(1, epoch);
-        std::memset(accessor.memory(), 0x55, kRegionBytes);
+        const std::vector<std::byte> untouched(kRegionBytes, std::byte{0x55});
+        accessor.write(untouched);
         access.join();
         usleep(5000);
-        const std::vector<std::byte> untouched(kRegionBytes, std::byte{0x55});
-        EXPECT_EQ(std::memcmp(accessor.memory(), untouched.data(), kRegionBytes), 0);
+        EXPECT_TRUE(accessor.read() == untouched);
         EXPECT_EQ(accessor.num_begun, accessor.num_ended);
     }
 }
+
+TEST_P(PeerDeath, KilledWhileBothPutAndGet) { kill_while_both_put_and_get(); }
+
+// The peer is another process on the same card.
+class CardPeerDeath : public PeerDeath {
+    void SetUp() override {
+        if (card::count() == 0) GTEST_SKIP() << "no card";
+    }
+};
+TEST_P(CardPeerDeath, KilledWhileBothPutAndGet) { kill_while_both_put_and_get(); }
 
 TEST_P(PeerDeath, AStoppedPeerCanBeDroppedAndItsPortsClosed) {
     self_->open(0, &inbox_);
@@ -328,6 +366,7 @@ const auto name_of_peer = [](const auto& info) {
     return *info.param ? info.param : "shared_memory";
 };
 INSTANTIATE_TEST_SUITE_P(Ucx, PeerDeath, testing::Values("", "tcp"), name_of_peer);
+INSTANTIATE_TEST_SUITE_P(Shared, CardPeerDeath, testing::Values("card", "card_gloo"), name_of_peer);
 INSTANTIATE_TEST_SUITE_P(Gloo, PeerDeath, testing::Values("gloo"), name_of_peer);
 
 }  // namespace

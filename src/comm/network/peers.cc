@@ -166,6 +166,7 @@ void NetworkFabric::establish(int node, std::unique_ptr<Pair> pair, Connection c
     {
         std::lock_guard lock(slot.mutex);
         slot.pair = std::move(pair);
+        slot.watched = slot.connection.process_watched();
         slot.look = false;  // a sender of the last connection may have left it set
         slot.number = next_number_++;
         slot.epoch = peer_epoch;
@@ -204,9 +205,9 @@ void NetworkFabric::lose(int node) {
     const uint32_t lost_epoch = slots_[node].epoch;
     if (!leave(node)) return;
     std::vector<int> left{node};
-    const Connection& connection = slots_[node].connection;
+    Connection& connection = slots_[node].connection;
+    const TimePoint deadline = after(kProofLimitS);
     if ((ever_mappable_ || ever_on_card_) && connection.same_machine()) {
-        const TimePoint deadline = after(kProofLimitS);
         bool ended = connection.ended();
         while (!ended && Clock::now() < deadline) {
             for (const int other : connected_)
@@ -219,7 +220,7 @@ void NetworkFabric::lose(int node) {
                 "write into memory that was allocated here",
                 node, lost_epoch, kProofLimitS);
     }
-    if (ever_on_card_) await_exits(left);
+    if (ever_on_card_) await_exits(left, deadline);
     for (const int one : left) {
         slots_[one].connection = Connection();
         std::erase(connected_, one);
@@ -227,13 +228,17 @@ void NetworkFabric::lose(int node) {
     }
 }
 // A card goes on with the copies of a process that has died until the kernel has taken it away, which is
-// before the process has ended. One that has only ended the connection has waited for its copies.
-void NetworkFabric::await_exits(std::span<const int> nodes) {
-    const TimePoint deadline = after(kProofLimitS);
+// before the process has ended. One that says farewell has waited for its copies.
+void NetworkFabric::await_exits(std::span<const int> nodes, TimePoint deadline) {
     for (const int node : nodes) {
         const Connection& connection = slots_[node].connection;
-        while (connection.same_machine() && !connection.process_ended(kProofSliceMs) &&
-               Clock::now() < deadline) {}
+        if (!connection.same_machine() || connection.said_farewell()) continue;
+        bool ended = connection.process_ended(0);
+        while (!ended && Clock::now() < deadline) ended = connection.process_ended(kProofSliceMs);
+        if (!ended)
+            log_error("the process of node-{} has not ended within {} s of its connection: until it has, it "
+                      "may write into memory of the card that was allocated here",
+                      node, kProofLimitS);
     }
 }
 void NetworkFabric::end_pair(std::unique_ptr<Pair> pair) {
