@@ -35,7 +35,7 @@ constexpr float draw_weight(float x) {
     const float rounded = (bounded + 0x1.8p23f) - 0x1.8p23f;
     const float f = (bounded - rounded) * 0.693147181f;
     const float series =
-        1 + f * (1 + f * (0.5f + f * (1.f / 6 + f * (1.f / 24 + f * (1.f / 120 + f / 720)))));
+        1 + f * (1 + f * (0.5f + f * (1.f / 6 + f * (1.f / 24 + f * (1.f / 120 + f * (1.f / 720))))));
     const float power = std::bit_cast<float>((static_cast<int32_t>(rounded) + 127) << 23);
     return (series * power + 0x1.8p-11f) - 0x1.8p-11f;
 }

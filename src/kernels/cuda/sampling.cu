@@ -52,7 +52,9 @@ struct Slots {
 struct Bins {
     uint32_t count[kBins], high[kBins], low[kBins];
 };
-static_assert((kMaxDrawIds + 4 * kBlocks) / kBlocks < 1 << 15);
+constexpr int kMostIds = kMaxDrawIds / kBlocks + 4;  // of a block
+static_assert(kMostIds < 1 << 15);
+static_assert(kMostIds <= 64 * kThreads);  // Part::for_each_of
 
 // Where the search for the last kept id is.
 struct Search {
@@ -150,13 +152,25 @@ struct Part {
     int last_bin = kBins;
     uint64_t last = ~uint64_t{0};
 
+    // fn(id, logit) for this thread's ids.
     template <typename Fn>
     __device__ void for_each(Fn fn) const {
+#pragma unroll 2
         for (int id = begin + static_cast<int>(threadIdx.x); id < end; id += kThreads) {
             const float x = logits[id - begin];
             if (x != -INFINITY) fn(id, x);
         }
     }
+    // The same for those whose bits are set: bit i is the thread's i-th id.
+    template <typename Fn>
+    __device__ void for_each_of(uint64_t mask, Fn fn) const {
+        for (; mask != 0; mask &= mask - 1) {
+            const int at = static_cast<int>(threadIdx.x) +
+                           kThreads * (__ffsll(static_cast<long long>(mask)) - 1);
+            fn(begin + at, logits[at]);
+        }
+    }
+    __device__ uint64_t bit_of(int id) const { return uint64_t{1} << (id - begin) / kThreads; }
     __device__ int bin_of(float x) const {
         const float bin = (largest - x) * (scale * kBinsAGap);
         return bin < kBins - 1 ? static_cast<int>(bin) : kBins - 1;
@@ -237,18 +251,16 @@ __device__ void choose_bin(Shared& shared, const Wanted& wanted, bool first_leve
     if (chosen.bin == last) shared.search = chosen;
 }
 
-// One level of the search: bin_of(id, x) is a candidate's bin, or negative.
-template <typename BinOf>
+// One level of the search. for_each(fn) calls fn(logit, bin) for this thread's candidates.
+template <typename ForEach>
 __device__ void search_level(const Part& part, Shared& shared, int level, const Wanted& wanted,
-                             BinOf bin_of) {
+                             ForEach for_each) {
     const auto cluster = cg::this_cluster();
     Bins& bins = shared.bins[level % 2];
     const int bin = threadIdx.x;
     if (bin < kBins) bins.count[bin] = bins.high[bin] = bins.low[bin] = 0;
     __syncthreads();
-    part.for_each([&](int id, float x) {
-        const int at = bin_of(id, x);
-        if (at < 0) return;
+    for_each([&](float x, int at) {
         atomicAdd(&bins.count[at], 1u);
         if (!wanted.weighs) return;
         const float w = draw_weight((x - part.largest) * part.scale) * 0x1p17f;
@@ -276,19 +288,28 @@ __device__ void search_level(const Part& part, Shared& shared, int level, const 
     __syncthreads();
 }
 
-// Sets what top_k and top_p keep: a prefix of the order, whose last id is found digit by digit.
+// Sets what top_k and top_p keep: a prefix of the order, whose last id is found digit by digit among
+// those of its bin.
 __device__ void cut(Part& part, Shared& shared, const Wanted& wanted) {
-    search_level(part, shared, 0, wanted, [&](int, float x) { return part.bin_of(x); });
+    search_level(part, shared, 0, wanted, [&](auto add) {
+        part.for_each([&](int, float x) { add(x, part.bin_of(x)); });
+    });
     part.last_bin = shared.search.bin;
     if (shared.search.whole) return;
+    uint64_t candidates = 0;
+    part.for_each([&](int id, float x) {
+        if (part.bin_of(x) == part.last_bin) candidates |= part.bit_of(id);
+    });
     uint64_t prefix = 0, known = 0;  // the order's digits so far, and which bits these are
     for (int level = 1; level < 8 && !shared.search.whole; ++level) {
         // Of the place, then of the id, whose first digit is 0.
         const int shift = level < 5 ? 64 - 8 * level : 56 - 8 * level;
-        search_level(part, shared, level, wanted, [&](int id, float x) {
-            const uint64_t order = order_of(x, id);
-            const bool candidate = part.bin_of(x) == part.last_bin && (order & known) == prefix;
-            return candidate ? static_cast<int>(order >> shift & (kBins - 1)) : -1;
+        search_level(part, shared, level, wanted, [&](auto add) {
+            part.for_each_of(candidates, [&](int id, float x) {
+                const uint64_t order = order_of(x, id);
+                if ((order & known) == prefix)
+                    add(x, static_cast<int>(order >> shift & (kBins - 1)));
+            });
         });
         prefix |= static_cast<uint64_t>(shared.search.bin) << shift;
         known |= uint64_t{kBins - 1} << shift;
@@ -367,9 +388,8 @@ void draw(Stream& stream, const DrawArgs& args) {
     const auto ids_of_block = static_cast<int>((args.logits.cols + 4 * kBlocks - 1) / (4 * kBlocks)) * 4;
     const auto bytes = static_cast<size_t>(ids_of_block) * sizeof(float);
     static const bool prepared = [] {
-        constexpr int kMost = (kMaxDrawIds / kBlocks + 4) * static_cast<int>(sizeof(float));
         CUDA_CHECK(cudaFuncSetAttribute(draw_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        kMost));
+                                        kMostIds * static_cast<int>(sizeof(float))));
         return true;
     }();
     static_cast<void>(prepared);
