@@ -153,9 +153,9 @@ struct Part {
     uint64_t last = ~uint64_t{0};
 
     // fn(id, logit) for this thread's ids.
-    template <typename Fn>
+    template <int kAtOnce = 2, typename Fn>
     __device__ void for_each(Fn fn) const {
-#pragma unroll 2
+#pragma unroll kAtOnce
         for (int id = begin + static_cast<int>(threadIdx.x); id < end; id += kThreads) {
             const float x = logits[id - begin];
             if (x != -INFINITY) fn(id, x);
@@ -323,7 +323,7 @@ __device__ void cut(Part& part, Shared& shared, const Wanted& wanted) {
 __device__ int race(const Part& part, Shared& shared) {
     float best = -INFINITY, second = -INFINITY;
     int best_id = -1;
-    part.for_each([&](int id, float x) {
+    part.for_each<1>([&](int id, float x) {
         if (!part.keeps(id, x)) return;
         const float about = part.about(id, x);
         second = fmaxf(second, fminf(best, about));
