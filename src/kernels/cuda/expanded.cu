@@ -2,10 +2,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-// clang-format off
-#include "kernels/cuda/expanded_loads.cuh"
-// clang-format on
 #include "kernels/cuda/expanded.h"
+#include "kernels/cuda/expanded_loads.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "tensor/cuda/check.h"
 
@@ -36,7 +34,7 @@ int heads_at_once(const AttendTiles& a) {
 
 template <bool kCausal>
 void launch(Stream& stream, const AttendTiles& a) {
-    using Loads = ExpandedLoads<Traits, kCausal>;
+    using Loads = ExpandedLoads<Traits>;
     const auto kernel =
         flashinfer::PrefillWithKVCacheKernel<Loads, Epilogue, Traits,
                                              /*LEFT_SLIDING_WINDOW=*/false, kCausal, TileOfBlock>;

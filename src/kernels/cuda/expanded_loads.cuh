@@ -66,7 +66,7 @@ struct TileOfBlock {
 // Loads by TMA in slabs of 64 columns, as the swizzled layouts in shared memory have them. A key is
 // 128 columns of its head and, for all heads, the 64 of the rotated part, which lie with the latent
 // and are not copied for each head.
-template <typename Traits, bool kCausal>
+template <typename Traits>
 struct ExpandedLoads {
     static constexpr int kHead = 256;  // columns of a head's keys, then values
     static constexpr int kSlab = 64;   // columns
