@@ -23,6 +23,7 @@ enum class Fault : int {
     kMatchTooLong,    // the prefix cache is believed to hold one page more than it does
     kKvRunShifted,    // a run of KV blocks is transferred from one block further on
     kMtpHidden,       // the MTP layer sees no hidden row of the token before
+    kDrawMoved,         // a card draws with the noise of the next position
     kKvTransferSlowed,  // each layer of a KV transfer takes 0.1 s longer: breaks nothing by itself
 };
 
@@ -46,11 +47,12 @@ inline Result<Fault> parse_fault(std::string_view name) {
     if (name == "match_too_long") return Fault::kMatchTooLong;
     if (name == "kv_run_shifted") return Fault::kKvRunShifted;
     if (name == "mtp_hidden") return Fault::kMtpHidden;
+    if (name == "draw_moved") return Fault::kDrawMoved;
     if (name == "kv_transfer_slowed") return Fault::kKvTransferSlowed;
     return error("fault \"{}\" is unknown, expected none, expert_dropped, kv_block_zeroed, "
                  "kv_blocks_swapped, combine_lost, rounding_moved, host_page_zeroed, "
                  "file_page_damaged, file_page_unchecked, file_full, match_too_long, "
-                 "kv_run_shifted, mtp_hidden or kv_transfer_slowed", name);
+                 "kv_run_shifted, mtp_hidden, draw_moved or kv_transfer_slowed", name);
 }
 
 }  // namespace aerie

@@ -34,8 +34,9 @@ void Leader::run() {
         receive();
         const schedule::Plan plan = this->plan();
         tell(std::exchange(outbox_, {}));
+        // A decode step is launched at once, as a graph; a prompt's kernels one by one.
+        if (plan.decode.empty() || !plan.prefill.empty()) publish();
         if (plan.empty()) {
-            publish();
             wait(news);
             continue;
         }
@@ -108,6 +109,7 @@ void Leader::flush_cache() {
         const bool flushed = scheduler_.flush_cache();
         if (!flushed && Clock::now() < waiting.second) return false;
         const auto counts = scheduler_.counts();
+        publish();  // the last tokens of what it has waited for
         options_.flushed(waiting.first.query,
                          flushed ? std::string()
                                  : fmt::format("{}: {} requests run and {} wait", options_.name,
@@ -242,6 +244,7 @@ std::vector<TokenOut> Leader::end_step(const schedule::Plan& plan) {
 // A step that could not be computed ends its requests, nothing else.
 void Leader::fail(const schedule::Plan& plan, const std::string& why) {
     log_error("{}: step {} failed: {}", options_.name, plan.step, why);
+    publish();  // what was told before it
     for (const auto* entries : {&plan.prefill, &plan.decode}) {
         for (const auto& entry : *entries) {
             if (entry.sequence->state != schedule::State::kEnded) handoff_->fail(entry.sequence->id, why);

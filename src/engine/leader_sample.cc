@@ -1,6 +1,7 @@
 // From the step's logits to its tokens.
 #include <algorithm>
 
+#include "base/fault.h"
 #include "engine/leader.h"
 #include "sample/on_card.h"
 
@@ -19,8 +20,9 @@ std::optional<kernels::DrawParams> Leader::draw_on_card(const schedule::PlanEntr
         sequence.sampling.num_top_logprobs >= 0) {
         return std::nullopt;
     }
+    const auto position = static_cast<int64_t>(sequence.tokens.size());
     return sample::draw_on_card(options_.sampler, sequence.sampling, sequence.num_output(),
-                                static_cast<int64_t>(sequence.tokens.size()));
+                                position + (fault_planted(Fault::kDrawMoved) ? 1 : 0));
 }
 
 // Draws the tokens of the step's rows; the scheduler is told in end_step().

@@ -11,7 +11,7 @@
 namespace aerie::cluster_tests {
 namespace {
 
-// 16 short prompts, 4 long ones (437 to 4,054 tokens), 8 sampled, of which some are told logprobs.
+// 16 short prompts, 4 long ones (437 to 4,054 tokens), 8 sampled, of which half are told logprobs.
 std::vector<Request> all_requests() {
     std::vector<Request> requests;
     for (const char* file : {"golden_greedy.json", "golden_long.json"}) {
@@ -25,7 +25,7 @@ std::vector<Request> all_requests() {
         request.sampling.seed = 1000 + seed;
         request.sampling.max_new_tokens = 48;
         request.sampling.ignore_eos = true;
-        request.sampling.num_top_logprobs = seed % 2 == 0 ? 2 : 0;
+        request.sampling.num_top_logprobs = seed % 2 == 0 ? 2 : -1;
         requests.push_back(std::move(request));
     }
     return requests;
@@ -108,6 +108,49 @@ TEST_F(CardCluster, HostsThatShareACardGiveTheBitsOfOne) {
     };
     for (const auto& [name, spec] : ways)
         EXPECT_THAT(differing(reference, outcomes_of(spec, requests)), testing::IsEmpty()) << name;
+}
+
+// Sampled requests in one batch: those that want nothing but tokens, which the card draws, beside others
+// whose logits the host must see. With hash_logits the host sees, and draws from, all of them.
+std::vector<Request> sampled_requests(bool hash_logits) {
+    const auto goldens = read_goldens("golden_greedy.json");
+    std::vector<Request> requests;
+    for (uint64_t i = 0; i < 32; ++i) {
+        Request request = greedy(goldens[i % goldens.size()].prompt, 40, hash_logits);
+        SamplingParams& sampling = request.sampling;
+        sampling.ignore_eos = true;
+        sampling.temperature = i % 5 == 0 ? 0 : 0.9;
+        sampling.top_p = i % 2 == 0 ? 0.9 : 1;
+        sampling.top_k = i % 3 == 0 ? 20 : -1;
+        sampling.min_p = i % 7 == 0 ? 0.05 : 0;
+        sampling.seed = i;
+        if (i % 8 == 1) sampling.frequency_penalty = 0.5;
+        if (i % 8 == 2) sampling.logit_bias = {{.id = 100, .bias = 4}};
+        if (i % 8 == 3) sampling.num_top_logprobs = 1;
+        if (i % 8 == 4) sampling.min_new_tokens = 8;
+        requests.push_back(std::move(request));
+    }
+    return requests;
+}
+
+std::vector<std::vector<int32_t>> tokens_of(const std::vector<Request>& requests) {
+    Cluster cluster(spec_of(""));
+    std::vector<std::vector<int32_t>> tokens;
+    for (const Outcome& outcome : cluster.run(requests)) tokens.push_back(outcome.tokens);
+    return tokens;
+}
+
+TEST_F(CardCluster, TokensDrawnOnTheCardAreTheHosts) {
+    const auto by_host = tokens_of(sampled_requests(true));
+    EXPECT_EQ(tokens_of(sampled_requests(false)), by_host);
+    planted_fault = static_cast<int>(Fault::kDrawMoved);
+    const auto moved = tokens_of(sampled_requests(false));
+    planted_fault = 0;
+    for (size_t i = 0; i < moved.size(); ++i) {
+        // Of the host's draws, and of greedy ones, nothing is moved.
+        const bool by_card = i % 8 == 0 || i % 8 >= 4;
+        EXPECT_EQ(moved[i] != by_host[i], by_card && i % 5 != 0) << i;
+    }
 }
 
 TEST_F(CardCluster, EveryPlantedFaultIsSeen) {
