@@ -65,7 +65,7 @@ void run(int heads, int experts, const std::string& only) {
     int64_t positions = 0;  // of all cases, as none gives back its blocks
     for (const Case& c : cases) positions += (c.prefill ? 1 : c.rows) * (c.context + 64);
 
-    std::vector<int64_t> graph_rows = {1, 4, 16, 64, 128, 256, 512, 1024};
+    std::vector<int64_t> graph_rows = {1, 4, 16, 64, 128, 256, 512};
     if (only == "prompts") graph_rows.clear();
     std::vector<double> times[2][2];  // [graph][more layers]
     for (const bool more : {false, true}) {

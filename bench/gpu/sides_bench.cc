@@ -188,7 +188,7 @@ void report_memory(const ModelConfig& config, int64_t positions, int64_t before,
 void run(int heads, bool list) {
     const std::vector<Case> cases = {{1, 4096},   {16, 4096},   {64, 4096},  {128, 4096},
                                      {512, 4096}, {1024, 4096}, {64, 32768}, {128, 32768}};
-    int64_t positions = 128 * (32768 + 64);
+    const int64_t positions = 128 * (32768 + 64) + 1024 * (4096 + 64);
     std::vector<int64_t> rows;
     for (const Case& c : cases)
         if (c.context == 4096 && c.rows <= StepNumbers::kFewRows) rows.push_back(c.rows);

@@ -9,6 +9,7 @@ namespace cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kProcessors = 132;
 // Lines that a thread reads before it adds: what registers hold, of 1024 threads beside the norm's.
 constexpr int batch_of(bool bf16_lines) { return bf16_lines ? 8 : 4; }
 constexpr int batch_beside_norm(bool bf16_lines) { return bf16_lines ? 4 : 2; }
@@ -100,8 +101,10 @@ __global__ void __launch_bounds__(kThreads)
     store_group(out, row, col, total);
 }
 
-template <bool kBf16Lines>
-__global__ void __launch_bounds__(kNormThreads)
+// kFold: of many rows each block has half of its threads, so that two are on a multiprocessor, of
+// which one reads while the other adds up.
+template <bool kBf16Lines, int kFold>
+__global__ void __launch_bounds__(kNormThreads / kFold, kFold)
     combine_and_norm_kernel(Lines lines, RowsIn addend, RowsOut x, const float* weight, float eps,
                             RowsOut y, int64_t cols) {
     after_earlier_kernels();
@@ -122,7 +125,7 @@ __global__ void __launch_bounds__(kNormThreads)
 #pragma unroll
         for (int i = 0; i < 8; ++i) v[i] += routed[i];
     };
-    store_and_norm<8>(x, true, sum, weight, eps, y, cols);
+    store_and_norm<8, kFold>(x, true, sum, weight, eps, y, cols);
 }
 
 Lines lines_of(const RoutedLines& l) { return {rows_in(l.results), l.choices, l.top_k}; }
@@ -164,10 +167,13 @@ void combine_and_norm(Stream& stream, const CombineArgs& a) {
           "rows of {} columns that do not begin at multiples of 16 bytes", a.x.cols);
     if (a.x.empty()) return;
     const int threads = row_grid(1, a.x.cols, 8, kNormThreads).threads;
-    const auto kernel = a.lines.results.dtype == DType::kBF16 ? combine_and_norm_kernel<true>
-                                                              : combine_and_norm_kernel<false>;
-    launch_early(stream, dim3(static_cast<unsigned>(a.x.rows)), dim3(threads), kernel,
-                 lines_of(a.lines), rows_in(a.addend), rows_out(a.x), a.weight, a.eps,
+    const bool bf16 = a.lines.results.dtype == DType::kBF16;
+    const bool fold = a.x.rows > kProcessors && threads % 64 == 0;
+    const auto kernel =
+        fold ? (bf16 ? combine_and_norm_kernel<true, 2> : combine_and_norm_kernel<false, 2>)
+             : (bf16 ? combine_and_norm_kernel<true, 1> : combine_and_norm_kernel<false, 1>);
+    launch_early(stream, dim3(static_cast<unsigned>(a.x.rows)), dim3(fold ? threads / 2 : threads),
+                 kernel, lines_of(a.lines), rows_in(a.addend), rows_out(a.x), a.weight, a.eps,
                  rows_out(a.y), a.x.cols);
 }
 

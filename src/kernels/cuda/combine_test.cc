@@ -56,8 +56,12 @@ class CardCombine : public OnCard {
 // to the shared expert's, then add_partials_and_norm.
 TEST_F(CardCombine, OneKernelGivesTheBitsOfTheOperations) {
     for (DType type : {DType::kF32, DType::kBF16})
-        for (const auto& [rows, hidden, top_k] :
-             {std::tuple<int, int, int>{1, 256, 4}, {7, 7168, 8}, {40, 384, 13}, {5, 16384, 3}}) {
+        for (const auto& [rows, hidden, top_k] : {std::tuple<int, int, int>{1, 256, 4},
+                                                  {7, 7168, 8},
+                                                  {40, 384, 13},
+                                                  {5, 16384, 3},
+                                                  {150, 7168, 8},
+                                                  {140, 9216, 2}}) {
             SCOPED_TRACE(::testing::Message() << name_of(type) << " " << rows << " x " << hidden);
             const Case c(type, rows, hidden, top_k, 17);
             Tensor want_rows(DType::kBF16, rows, hidden);

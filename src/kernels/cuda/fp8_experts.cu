@@ -128,18 +128,20 @@ __device__ void sort_choices(const int32_t* ids, const float* weights, const int
     sorted[rank] = {slots[mine], weights[mine]};
 }
 
-// A thread's columns to all slots of its row.
-__device__ void store_to_slots(const Quantised& q, const int32_t* slots, int top_k,
-                               const Fp8Rows& out, int column) {
-    for (int base = 0; base < top_k; base += kBatch) {
-        int slot[kBatch];
+// Some of a row's slots.
+struct Slots {
+    int slot[kBatch];
+
+    __device__ Slots(const int32_t* slots, int base, int top_k) {
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) slot[j] = base + j < top_k ? slots[base + j] : -1;
+    }
+    __device__ void store(const Quantised& q, const Fp8Rows& out, int column) const {
 #pragma unroll
         for (int j = 0; j < kBatch; ++j)
             if (slot[j] >= 0) q.store(out, slot[j], column);
     }
-}
+};
 
 // Threads past the last column repeat its group's, as all lanes take part in quantise().
 __device__ inline int clamped(int column, int cols) {
@@ -159,8 +161,14 @@ __global__ void __launch_bounds__(kThreads)
     after_earlier_kernels();
     const int64_t row = blockIdx.x, first = row * top_k;
     const int column = column_of_thread(), cols = static_cast<int>(out.cols);
-    const Quantised q = quantise(Columns::load(x + row * row_stride + clamped(column, cols)));
-    if (column < cols) store_to_slots(q, slots + first, top_k, out, column);
+    const Columns columns = Columns::load(x + row * row_stride + clamped(column, cols));
+    const Slots slots_of_row(slots + first, 0, top_k);  // on their way beside the columns
+    const Quantised q = quantise(columns);
+    if (column < cols) {
+        slots_of_row.store(q, out, column);
+        for (int base = kBatch; base < top_k; base += kBatch)
+            Slots(slots + first, base, top_k).store(q, out, column);
+    }
     if (blockIdx.y == 0)
         sort_choices(ids + first, weights + first, slots + first, top_k, sorted + first);
 }
@@ -203,7 +211,8 @@ __global__ void __launch_bounds__(kDispatchThreads)
         const int column = base + t * kColumns;
         if (base > 0) columns = Columns::load(from + clamped(column, cols));
         const Quantised q = quantise(columns);
-        if (column < cols) store_to_slots(q, of_row, top_k, out, column);
+        for (int at = 0; column < cols && at < top_k; at += kBatch)
+            Slots(of_row, at, top_k).store(q, out, column);
     }
     sort_choices(ids + first, weights + first, of_row, top_k, sorted + first);
 }

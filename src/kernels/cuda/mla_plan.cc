@@ -119,8 +119,10 @@ int64_t MlaPlan::share_of_a_team(std::span<const MlaSequence> sequences, const L
     for (const MlaSequence& s : sequences)
         for (int t = num_tiles(s, limits_.heads, kBlockRows * l.width); t-- > 0;)
             tokens += kv_end(s, t, limits_.heads, kBlockRows * l.width);
-    // Short parts are multiples of the kernel's 64 tokens, long ones of 256.
-    const int64_t share = std::max<int64_t>(ceil_div(tokens, l.num_teams), 1);
+    // Short parts are multiples of the kernel's 64 tokens, long ones of 256; shorter ones cost more
+    // to join than they save.
+    constexpr int64_t kLeast = 128;
+    const int64_t share = std::max(ceil_div(tokens, l.num_teams), kLeast);
     return share <= 192 ? ceil_div(share, 64) * 64 : ceil_div(share, 256) * 256;
 }
 

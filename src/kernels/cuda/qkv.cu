@@ -36,13 +36,13 @@ __global__ void __launch_bounds__(kNormThreads)
     const Part& part = of_query ? query : latent;
     const int mine = of_query ? thread : thread - query.num_threads;
     const int64_t begin = int64_t{mine} * kWidth, step = int64_t{part.num_threads} * kWidth;
-    float squares = 0;
+    float squares[1] = {};
     if (of_query || of_latent) {
         for (int64_t col = begin; col < part.cols; col += step) {
             float v[kWidth];
             load_group(from, row, part.begin + col, v);
 #pragma unroll
-            for (int i = 0; i < kWidth; ++i) squares = __fmaf_rn(v[i], v[i], squares);
+            for (int i = 0; i < kWidth; ++i) squares[0] = __fmaf_rn(v[i], v[i], squares[0]);
         }
     } else {
         for (int pair = mine - latent.num_threads; pair < pairs; pair += kRopeThreads) {
