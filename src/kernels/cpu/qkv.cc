@@ -9,7 +9,7 @@ namespace aerie::kernels {
 
 void finish_qkv(Stream& stream, const RopeTable& table, const QkvArgs& args) {
 #ifdef AERIE_CUDA
-    if (stream.on_card() && cuda::finishes_qkv(args)) return cuda::finish_qkv(stream, table, args);
+    if (stream.on_card() && cuda::finishes_qkv(table, args)) return cuda::finish_qkv(stream, table, args);
 #endif
     const int64_t width = args.query_width, pe = args.qkv.cols - table.dim();
     CHECK(args.qkv.cols == width + args.pool.width, "rows of {}, a query of {}, a pool of {}",

@@ -4,15 +4,12 @@
 
 namespace aerie::kernels::cuda {
 
-// For bench/: without it a kernel's own time does not hold a wait for the one before.
-inline bool early_launches = true;
-
 // Of a launch: the kernel may be put on the card before the one in front of it in the queue has
 // ended (programmatic dependent launch; launch.cuh).
 inline cudaLaunchAttribute early_launch() {
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = early_launches ? 1 : 0;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
     return attribute;
 }
 

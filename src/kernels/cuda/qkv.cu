@@ -81,22 +81,21 @@ int threads_of(int64_t cols) { return row_grid(1, cols, kWidth, kNormThreads).th
 
 }  // namespace
 
-bool finishes_qkv(const QkvArgs& a) {
+bool finishes_qkv(const RopeTable& table, const QkvArgs& a) {
     const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-    const int64_t latent = a.pool.width / 16 * 16;
-    const int threads =
-        (a.query_norm == nullptr ? 0 : threads_of(a.query_width)) + threads_of(latent);
-    return a.qkv.dtype == DType::kBF16 && in_groups(a.qkv) && a.query_width % kWidth == 0 &&
-           a.pool.width % kWidth == 0 && aligned(a.pool.layer) && aligned(a.query_norm) &&
-           aligned(a.latent_norm) && threads + kRopeThreads <= kNormThreads;
+    const int64_t latent_dim = a.pool.width - table.dim();
+    if (latent_dim <= 0 || latent_dim % kWidth != 0 || table.dim() % kWidth != 0) return false;
+    const int threads = (a.query_norm == nullptr ? 0 : threads_of(a.query_width)) +
+                        threads_of(latent_dim) + kRopeThreads;
+    return a.qkv.dtype == DType::kBF16 && a.pool.dtype == DType::kBF16 && in_groups(a.qkv) &&
+           a.query_width % kWidth == 0 && aligned(a.pool.layer) && aligned(a.query_norm) &&
+           aligned(a.latent_norm) && threads <= kNormThreads;
 }
 
 void finish_qkv(Stream& stream, const RopeTable& table, const QkvArgs& a) {
     CHECK(table.on_card() != nullptr, "the rope table was not made for the card");
-    CHECK(a.qkv.cols == a.query_width + a.pool.width && a.pool.dtype == a.qkv.dtype &&
-              table.dim() % 16 == 0,
-          "rows of {}, a query of {}, a pool of {} {}, {} turned", a.qkv.cols, a.query_width,
-          a.pool.width, name_of(a.pool.dtype), table.dim());
+    CHECK(a.qkv.cols == a.query_width + a.pool.width, "rows of {}, a query of {}, a pool of {}",
+          a.qkv.cols, a.query_width, a.pool.width);
     if (a.qkv.rows == 0) return;
     const int64_t latent_dim = a.pool.width - table.dim();
     Part query, latent{a.query_width, latent_dim, a.latent_norm, threads_of(latent_dim)};

@@ -4,7 +4,7 @@
 
 namespace aerie::kernels::cuda {
 
-bool finishes_qkv(const QkvArgs& args);  // else the operations one by one
+bool finishes_qkv(const RopeTable& table, const QkvArgs& args);  // else the operations one by one
 void finish_qkv(Stream& stream, const RopeTable& table, const QkvArgs& args);
 
 }  // namespace aerie::kernels::cuda
