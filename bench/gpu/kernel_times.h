@@ -1,6 +1,5 @@
 // When each kernel of the card began and ended, as CUPTI tells: of kernels that are launched one by
-// one, not of graphs that were made before. Meanwhile none begins before the one in front has
-// ended.
+// one, not of graphs that were made before.
 #pragma once
 
 #include <cupti.h>
@@ -28,12 +27,12 @@ class KernelTimes {
     static void start() {
         kernels().clear();
         check(cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full));
-        check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_KERNEL));
+        check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
     }
     // In the order in which they began. All work of the card has been waited for.
     static std::vector<KernelTime> stop() {
         check(cuptiActivityFlushAll(0));
-        check(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_KERNEL));
+        check(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
         std::sort(kernels().begin(), kernels().end(),
                   [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
         return std::move(kernels());
@@ -59,7 +58,7 @@ class KernelTimes {
     static void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
         CUpti_Activity* record = nullptr;
         while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
-            if (record->kind != CUPTI_ACTIVITY_KIND_KERNEL) continue;
+            if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
             const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel9*>(record);
             kernels().push_back({short_name(kernel->name), static_cast<int64_t>(kernel->start),
                                  static_cast<int64_t>(kernel->end)});

@@ -19,6 +19,7 @@
 #include "bench/gpu/layer_model.h"
 #include "config/card_memory.h"
 #include "config/memory_plan.h"
+#include "kernels/cuda/early_launch.h"
 #include "model/step_numbers.h"
 
 namespace aerie::bench {
@@ -111,10 +112,12 @@ void list_kernels(const char* side, const std::vector<LayerKernels>& layers,
 
 // Kernel by kernel, each after the other has ended.
 std::vector<LayerKernels> kernel_times(Bench& eager, const Case& c) {
+    kernels::cuda::early_launches = false;
     eager.step_us(c);
     KernelTimes::start();
     eager.step_us(c);
     auto layers = layers_of(KernelTimes::stop());
+    kernels::cuda::early_launches = true;
     CHECK(!layers.empty(), "no layers were found among the kernels");
     return layers;
 }
