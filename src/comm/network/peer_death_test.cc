@@ -366,7 +366,8 @@ const auto name_of_peer = [](const auto& info) {
     return *info.param ? info.param : "shared_memory";
 };
 INSTANTIATE_TEST_SUITE_P(Ucx, PeerDeath, testing::Values("", "tcp"), name_of_peer);
-INSTANTIATE_TEST_SUITE_P(Shared, CardPeerDeath, testing::Values("card", "card_gloo"), name_of_peer);
+INSTANTIATE_TEST_SUITE_P(Ucx, CardPeerDeath, testing::Values("card"), name_of_peer);
+INSTANTIATE_TEST_SUITE_P(Gloo, CardPeerDeath, testing::Values("card_gloo"), name_of_peer);
 INSTANTIATE_TEST_SUITE_P(Gloo, PeerDeath, testing::Values("gloo"), name_of_peer);
 
 }  // namespace
