@@ -4,6 +4,8 @@
 
 #include "app/rank_host.h"
 #include "comm/port_numbers.h"
+#include "config/card_memory.h"
+#include "kernels/sampling.h"
 #include "model/step_layout.h"
 #include "model/step_numbers.h"
 
@@ -140,6 +142,7 @@ exchange::AttentionSideOptions RankHost::attention_side_options(int attention_ra
 
 // A step has at most as many rows as requests run.
 static_assert(kGraphRowsMax <= model::StepNumbers::kFewRows);
+static_assert(kDrawBytes == sizeof(kernels::DrawParams));  // as the memory plan counts them
 std::vector<int64_t> RankHost::graph_rows(const AttentionReplica& replica) const {
     return computes_experts(replica) ? graph_rows_of(max_running(replica))
                                     : std::vector<int64_t>();

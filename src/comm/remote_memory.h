@@ -13,13 +13,14 @@
 //             process's memory itself. It lets go of it before it closes the socket of the pair,
 //             and the kernel closes the socket of a process that died only when its last thread has
 //             ended; so the end of the socket is the proof, and the fabric waits for it before it
-//             tells of the loss of a peer whose kernel is this one's. revoke() unmaps the memory here: late writes reach no memory that
-//             anybody uses. A peer that is merely stopped cannot give the proof within the limit
+//             tells of the loss of a peer whose kernel is this one's. revoke() unmaps the memory here:
+//             late writes reach no memory that anybody uses. A peer that is merely stopped cannot give the proof within the limit
 //             (1 s, logged): its supervisor must have killed and reaped it before drop_peer().
 //   card      (between processes of one machine, memory of a card from allocate_memory()) the requester
 //             copies on a queue of its own and waits for it. Copies of a process that died may be under
 //             way until the kernel has taken its card away, after its sockets; so the end of the process
-//             itself is the proof.
+//             itself is the proof, and none is needed of one that has said farewell. revoke() ends no
+//             copy: late writes reach memory that stays the fabric's, and nobody else's, to its end.
 #pragma once
 
 #include <cstddef>

@@ -162,8 +162,7 @@ int64_t card_step_bytes(const ModelConfig& m, const CardStep& s) {
     const int64_t heads = ceil_div(m.num_attention_heads, s.tp_size);
     Sum sum;
     sum.bytes = card_workspace_bytes(m, s);
-    constexpr int64_t kDraw = 40;  // bytes of a kernels::DrawParams
-    sum.add(std::max({s.rows, s.logits_rows, int64_t{512}}) * (kI64 + 3 * kI32 + kDraw));  // StepNumbers
+    sum.add(std::max({s.rows, s.logits_rows, int64_t{512}}) * (kI64 + 3 * kI32 + kDrawBytes));  // StepNumbers
     sum.add((2 * m.num_hidden_layers + 1 + s.logits_rows) * kI64);  // Workspace::told
     sum.add(s.rope_positions * m.qk_rope_head_dim * kF32);
     add_attention_plan(sum, heads, s);

@@ -15,6 +15,9 @@ inline constexpr int64_t kCardContextBytes = int64_t{640} << 20;
 // Of one operation of a CUDA graph, likewise.
 inline constexpr int64_t kGraphNodeBytes = 4096;
 
+// Of a kernels::DrawParams.
+inline constexpr int64_t kDrawBytes = 40;
+
 // What the card's allocator takes for an allocation: large ones are whole units of 2 MiB.
 int64_t card_allocation(int64_t num_bytes);
 

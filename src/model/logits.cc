@@ -1,5 +1,5 @@
-// What a pass ends with. The hidden rows that MTP continues from, and the LM head: split over the vocabulary by tp, on the
-// ranks of cp 0; the leader gets all of it.
+// What a pass ends with: the hidden rows that MTP continues from, and the LM head, split over the
+// vocabulary by tp, on the ranks of cp 0; the leader gets all of it.
 #include "kernels/rows.h"
 #include "model/attention_rank_impl.h"
 
